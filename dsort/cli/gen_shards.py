@@ -144,7 +144,7 @@ def _check_written(target: str, text: str) -> None:
     except ValueError as error:
         raise SpecError(f"{target!r}: {error}") from None
     container = container_of(extension)
-    makes_all = container.packing is not None or container.is_columnar
+    makes_all = container.packed is not None or container.is_columnar
     if not makes_all or container.index is not None:
         raise SpecError(
             f"{target!r}: gen-shards writes no {extension} shards, which need a file beside them",

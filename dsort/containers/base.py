@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from msgspec import Struct
 
@@ -18,7 +19,7 @@ from dsort.containers.facets import (
     Head,
     Hops,
     Names,
-    Packing,
+    Payloads,
     Schemas,
     Seals,
     ShardIndex,
@@ -29,6 +30,7 @@ from dsort.naming.names import readable
 if TYPE_CHECKING:  # the registry is read with every spec, and works without numpy
     from dsort.data.columns import BytesColumn, UInt8s
     from dsort.data.members import MemberTable, PlacedEntries, ScanNotes
+    from dsort.data.records import FormedRecords
 
 
 class OddityKind(Struct, frozen=True):
@@ -216,10 +218,22 @@ class Container(ABC):
     """What all records of a shard have in common; then all must have members of the same
     extensions."""
 
-    @property
-    def packing(self) -> Packing | None:
-        """The conversion of records of other containers to this one."""
-        return None
+    packed: Callable[[MemberTable, FormedRecords, Payloads], MemberTable] | None = None
+    """Converts records of other containers to this one; None: it does not. ``packed(members,
+    records, payloads)`` returns ``members``, a bare table, with all bytes that this container
+    stores around the payloads of the ``records`` (literals and tails), and entries.
+    ``ConversionError`` names a record that this container cannot hold."""
+
+    strips_final_newline: bool = False
+    """Whether payloads lose one line feed at their end before they are packed, as the spec sets."""
+
+    member_defaults: tuple[tuple[str, bytes], ...] = ()
+    """(extension, payload) of the members that the spec adds to records that lack them, before
+    these are packed."""
+
+    encode: Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]] | None = None
+    """Makes a new member of its name and its payload: (its bytes in an output shard, in pieces; its
+    entry). None: members are only made together, by ``packed``."""
 
     @property
     def head(self) -> Head | None:
@@ -230,12 +244,6 @@ class Container(ABC):
     @property
     def index(self) -> ShardIndex | None:
         """The file that readers need beside the output shards of a directory."""
-        return None
-
-    @property
-    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]] | None:
-        """A function that makes a new member of its name and its payload: (its bytes in an output
-        shard, in pieces; its entry). None: members are only made together, by ``packing``."""
         return None
 
     @property
@@ -310,6 +318,21 @@ class Container(ABC):
         end_bytes = self.end_bytes(members, entries_bytes, stored_bytes)
         head_bytes = 0 if self.head is None else self.head.size_bytes(records)
         return head_bytes + stored_bytes + end_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedContainer(Container):
+    """The base of containers whose records may have their keys inside. ``key_field``: where these
+    are; "": records are numbered."""
+
+    key_field: str = ""
+
+    @property
+    def numbers_records(self) -> bool:
+        return not self.key_field
+
+    def with_options(self, options: ContainerOptions) -> Self:
+        return replace(self, key_field=options.key_field)
 
 
 def oddities_in(table: Sequence[OddityKind], notes: ScanNotes) -> Iterator[tuple[OddityKind, int]]:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
     from dsort.containers.base import Container
     from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt32s
     from dsort.data.members import MemberTable
-    from dsort.data.records import FormedRecords
 
 
 class CompressedPayloads(Struct, frozen=True):
@@ -186,17 +185,3 @@ class Payloads(Protocol):
         """The checksum of each of ``rows``, shape ``(n,)``, continued from the checksum in
         ``begun``. ``update``: returns the checksum after some bytes, given the checksum before
         them."""
-
-
-class Packing(Struct, frozen=True):
-    """The conversion of bare tables to this container.
-
-    ``packed(members, records, payloads)``: returns ``members``, a bare table, with all bytes that
-    this container stores around the payloads of the ``records`` (literals and tails), and entries.
-    ``ConversionError`` names a record that this container cannot hold. Before that, as the spec
-    sets: with ``strips_final_newline``, payloads lose one line feed at their end; records get the
-    ``member_defaults`` (extension, payload) that they lack."""
-
-    packed: Callable[[MemberTable, FormedRecords, Payloads], MemberTable]
-    strips_final_newline: bool = False
-    member_defaults: tuple[tuple[str, bytes], ...] = ()

@@ -24,7 +24,6 @@ from dsort.containers.base import Container, ContainerOptions, Scanner
 from dsort.containers.facets import (
     Head,
     OutputFile,
-    Packing,
     Payloads,
     Schemas,
     ShardIndex,
@@ -260,11 +259,7 @@ class LitData(Container):
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         return bare_items(members, read)
 
-    @property
-    def packing(self) -> Packing:
-        return Packing(self._packed, member_defaults=self.member_defaults)
-
-    def _packed(
+    def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         return packed_samples(members, records, item_schema, "a LitData data set")

@@ -12,11 +12,10 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from dsort.containers.bare_rows import record_table
-from dsort.containers.base import Container, ContainerOptions, Need, Scanner
+from dsort.containers.base import ContainerOptions, KeyedContainer, Need, Scanner
 from dsort.containers.facets import (
     Head,
     OutputFile,
-    Packing,
     Payloads,
     Schemas,
     ShardIndex,
@@ -300,7 +299,7 @@ def schema_difference(schema: str, other: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Mds(Container):
+class Mds(KeyedContainer):
     """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
     of the shards that are written. ``compression``: the codec around them.
 
@@ -312,7 +311,6 @@ class Mds(Container):
     are kept byte for byte, and the encoding defines how a reader decodes them (``_ENCODINGS``). The
     columns of a sample are sorted by name, so members are read back in that order."""
 
-    key_field: str = ""
     columns: Columns = NO_COLUMNS
     compression: str | None = field(default=None, compare=False)
     member_defaults: tuple[tuple[str, bytes], ...] = ()
@@ -330,10 +328,6 @@ class Mds(Container):
 
     def with_schema(self, schema: str) -> Mds:
         return replace(self, columns=Columns.of_schema(schema))
-
-    @property
-    def numbers_records(self) -> bool:
-        return not self.key_field
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         return scan_samples(shard, size_bytes, self.key_field)
@@ -357,11 +351,7 @@ class Mds(Container):
         encoding = columns.encodings[columns.names.index(KEY_COLUMN)]
         return KEY_COLUMN if encoding in ("str", "bytes") else None
 
-    @property
-    def packing(self) -> Packing:
-        return Packing(self._packed, member_defaults=self.member_defaults)
-
-    def _packed(
+    def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         _check_numbers(members, records, payloads)

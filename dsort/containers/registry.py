@@ -199,7 +199,7 @@ def can_convert(extension: str, other: str) -> bool:
     container, wanted = container_of(extension), container_of(other)
     if container.is_columnar and wanted.is_columnar:
         return True
-    return container is wanted or wanted.is_columnar or wanted.packing is not None
+    return container is wanted or wanted.is_columnar or wanted.packed is not None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def packed_samples(
     schema_of: Callable[[tuple[str, ...]], str],
     data_set: str,
 ) -> MemberTable:
-    """See ``Packing.packed``. ``schema_of``: returns the schema of samples with values of these
+    """See ``Container.packed``. ``schema_of``: returns the schema of samples with values of these
     names. ``data_set``: the kind of data set, for messages."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     if not len(rows):

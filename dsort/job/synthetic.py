@@ -227,8 +227,8 @@ def packed_pieces(
         literals=dict(enumerate(payloads)),
     )
     records = form_records(bare, "keep")
-    assert container.packing is not None
-    packed = container.packing.packed(bare, records, _Payloads(payloads))
+    assert container.packed is not None
+    packed = container.packed(bare, records, _Payloads(payloads))
     stored_bytes = records.stored_as(packed).stored_bytes
     made = container.with_schema(packed.own.schema)
 

@@ -274,7 +274,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     @property
     def member_defaults(self) -> Sequence[tuple[str, bytes]]:
         """The members that the container of the outputs adds to records that lack them."""
-        return self.carrier.packing.member_defaults if self.carrier.packing else ()
+        return self.carrier.member_defaults
 
     @property
     def reads_rows(self) -> bool:

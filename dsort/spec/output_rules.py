@@ -327,7 +327,7 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
             )
             yield SpecProblem(path, text, "use payload")
         container = container_of(target.extension)
-        if container.packing is None and not container.is_columnar:
+        if container.packed is None and not container.is_columnar:
             text = f"{target.extension} shards are made of no other container's"
             yield SpecProblem(_path(spec, target, "output_extension"), text)
         if spec.amend is not None and container.index is not None:

@@ -154,12 +154,11 @@ class ComparedBytes(Struct, frozen=True):
         if there.is_columnar and pipeline.reads_rows:
             keyed, converted = rows_have_keys, True  # cells are members, in any order
             apart = f".{key_field}".encode() if key_field else b""
-        packing = there.packing if converted else None
         return ComparedBytes(
             converted,
             keyed,
-            packing is not None and packing.strips_final_newline,
-            () if packing is None else packing.member_defaults,
+            converted and there.strips_final_newline,
+            there.member_defaults if converted else (),
             converts and any(each in containers for each in inputs),
             apart,
         )

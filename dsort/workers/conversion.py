@@ -212,8 +212,8 @@ def packed_records(
     payloads = ShardPayloads(
         shard, members, are_sealed_later=are_sealed_later, shard_bytes=shard.size_bytes
     )
-    assert container.packing is not None
-    packed = container.packing.packed(members, records, payloads)
+    assert container.packed is not None
+    packed = container.packed(members, records, payloads)
     return packed, records.stored_as(packed)
 
 

@@ -206,8 +206,8 @@ class _Records:
     ) -> None:
         self._name = name
         self._container = container.with_schema(schema) if schema else container
-        assert self._container.packing is not None
-        self._packed = self._container.packing.packed
+        assert self._container.packed is not None
+        self._packed = self._container.packed
         self._schema = schema
         self._write = write
         self._head = self._container.head

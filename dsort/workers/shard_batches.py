@@ -161,8 +161,7 @@ class ShardBatches:
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
         """A bare table without final newlines, if the outputs want payloads without them."""
-        packing = self._pipeline.carrier.packing
-        if not (packing and packing.strips_final_newline):
+        if not self._pipeline.carrier.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
         log.add("final_newlines_stripped", len(rows), shown_names(shard.name, members, rows))

@@ -112,11 +112,7 @@ class StoredZip(Container):
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         return scan_entries(shard, size_bytes)
 
-    @property
-    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
-        return self._encode
-
-    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         size, crc = len(payload), zlib.crc32(payload)
         common = (20, 0, 0, 0, DATE, crc, size, size, len(name), 0)
         header = LOCAL.pack(LOCAL_MAGIC, *common) + name

@@ -14,13 +14,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dsort.containers.base import (
-    Container,
-    ContainerOptions,
-    OddityKind,
-    Scanner,
-)
-from dsort.containers.facets import Packing, Payloads
+from dsort.containers.base import ContainerOptions, KeyedContainer, OddityKind, Scanner
+from dsort.containers.facets import Payloads
 from dsort.containers.lines.scan import BOM, KEYED_LINE_BYTES_MAX, LineScan
 from dsort.data.json_pointer import JsonPointer, JsonSyntaxError, is_json
 from dsort.data.members import MemberTable
@@ -57,10 +52,9 @@ ODDITIES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lines(Container):
+class Lines(KeyedContainer):
     """The base of both kinds. ``key_field``: where keys are; "": lines are numbered."""
 
-    key_field: str = ""
     strips_final_newline: bool = False
 
     oddities = ODDITIES
@@ -75,26 +69,17 @@ class Lines(Container):
         "duplicate_keys: warn keeps both records; shards of .tar have names",
     )
 
-    @property
-    def numbers_records(self) -> bool:
-        return not self.key_field
-
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
         extension, is_json = self.member_extension, self.is_json
         return LineScan(shard, size_bytes, extension, pointer, is_json=is_json).scanner()
 
-    @property
-    def packing(self) -> Packing:
-        return Packing(self._packed, self.strips_final_newline)
-
-    def _packed(
+    def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         """Each record as a line. Payloads are checked in Python: some µs a record."""
         self._refuse_others(members, records)
         pointer = JsonPointer.parse(self.key_field) if self.key_field else None
-        tails = {}
         keys = records.keys.tolist()
         for record, row in enumerate(records.member_rows.tolist()):
             key = keys[record]
@@ -102,16 +87,12 @@ class Lines(Container):
             for piece in payloads.pieces(row):
                 lone.add(piece)
             lone.check()
-            tails[row] = b"\n"
             if pointer is not None:
                 lone.check_length()
                 content = b"".join(payloads.pieces(row))
                 _check_key(pointer, content, key, self.suffixes[0])
-        return replace(
-            members,
-            tails={row: tail for row, tail in tails.items() if tail},
-            entries=None,
-        )
+        tails = dict.fromkeys(records.member_rows.tolist(), b"\n")
+        return replace(members, tails=tails, entries=None)
 
     def _refuse_others(self, members: MemberTable, records: FormedRecords) -> None:
         """``ConversionError`` for the first record that cannot be a line, or has several

@@ -41,13 +41,6 @@ _OTHERS: Final = {
     b"\xfe\xff": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
     "feeds of ASCII",
 }
-_KINDS: Final = {
-    dict: "an object",
-    list: "a list",
-    type(None): "null",
-    bool: "a bool",
-    float: "no finite number",
-}
 _LINE_FEED, _RETURN, _SPACE, _TAB = b"\n\r \t"
 
 

@@ -6,7 +6,6 @@ webdataset's ``cbors``: bytes and texts are payloads, integers are written in de
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from array import array
 from collections import Counter
@@ -19,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.containers.bare_rows import BareRows, Value, record_table
-from dsort.containers.base import Container, ContainerOptions, Need, Scanner
-from dsort.containers.facets import Packing, Payloads
+from dsort.containers.base import KeyedContainer, Need, Scanner
+from dsort.containers.facets import Payloads
 from dsort.containers.objects.headers import (
     CBOR_SIZES,
     MSGPACK_SIZES,
@@ -161,11 +160,9 @@ class Form(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Objects(Container):
+class Objects(KeyedContainer):
     """The base of both formats. ``key_field``: the field with the keys; "": the field ``__key__``,
     and records without it are numbered."""
-
-    key_field: str = ""
 
     keeps_keys = True
     form: ClassVar[Form]
@@ -176,13 +173,6 @@ class Objects(Container):
         "an object holds its own key, and cannot become {name}",
         "duplicate_keys: warn keeps both records",
     )
-
-    @property
-    def numbers_records(self) -> bool:
-        return not self.key_field
-
-    def with_options(self, options: ContainerOptions) -> Objects:
-        return dataclasses.replace(self, key_field=options.key_field)
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         parts = JsonPointer.parse(self.key_field).parts
@@ -290,11 +280,7 @@ class Objects(Container):
                 raise _refused(key, what)
         return walk.fields
 
-    @property
-    def packing(self) -> Packing:
-        return Packing(self._packed)
-
-    def _packed(
+    def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         literals, form = dict[int, bytes](), self.form

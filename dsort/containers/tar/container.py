@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dsort.containers.bare_rows import check_keys_in_names
 from dsort.containers.base import Container, Scanner
-from dsort.containers.facets import Hops, Names, Overwriting, Packing, Payloads
+from dsort.containers.facets import Hops, Names, Overwriting, Payloads
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
     NAME_BYTES,
@@ -175,11 +175,7 @@ class Tar(Container):
         hard link gets a copy of a payload."""
         return dataclasses.replace(self, _payload_max=decoded_max)
 
-    @property
-    def packing(self) -> Packing:
-        return Packing(self._packed)
-
-    def _packed(
+    def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads
     ) -> MemberTable:
         check_keys_in_names(members, records, ".tar")
@@ -197,11 +193,7 @@ class Tar(Container):
             members, literals=_row_bytes(literals), tails=_row_bytes(tails), entries=None
         )
 
-    @property
-    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
-        return self._encode
-
-    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         return (self._header(name, len(payload)), payload, tar_padding(len(payload))), b""
 
     def _header(self, name: bytes, payload_bytes: int) -> bytes:

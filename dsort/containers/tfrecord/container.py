@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dsort.containers.bare_rows import BareRows, Value, record_table
-from dsort.containers.base import Container, ContainerOptions, Need, Scanner
-from dsort.containers.facets import Packing, Seals
+from dsort.containers.base import KeyedContainer, Need, Scanner
+from dsort.containers.facets import Seals
 from dsort.containers.tfrecord.example import (
     HEAD_BYTES,
     KEY_FEATURE,
@@ -192,7 +191,7 @@ _EXAMPLE_HINT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class TFRecord(Container):
+class TFRecord(KeyedContainer):
     """TFRecord shards. ``key_field``: the feature that is the key; "": records are numbered.
 
     A record is a frame, and is moved with both of its checksums. In a conversion the key is the
@@ -212,23 +211,14 @@ class TFRecord(Container):
     feature; all others become bytes features. So members that are read back from TFRecord are the
     same, byte for byte."""
 
-    key_field: str = ""
-
     suffixes = (".tfrecord", ".tfrecords")
-    packing = Packing(packed_frames)
+    packed = staticmethod(packed_frames)
     keeps_keys = True
     no_other_name = (
         "a .tfrecord record cannot be called {name}: its key is in it",
         "choose other reactions than rename, or leave out key_field",
     )
     seals = Seals(TAIL_BYTES, HEAD_BYTES, crc32c, stored_checksums)
-
-    def with_options(self, options: ContainerOptions) -> TFRecord:
-        return dataclasses.replace(self, key_field=options.key_field)
-
-    @property
-    def numbers_records(self) -> bool:
-        return not self.key_field
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         key_of = None

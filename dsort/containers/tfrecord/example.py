@@ -327,7 +327,7 @@ _NOTHING: Final = BytesColumn.empty(1)
 
 
 def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
-    """See ``Packing.packed``."""
+    """See ``Container.packed``."""
     rows, first = records.member_rows, records.member_offsets[:-1]
     last = records.member_offsets[1:] - 1
     if not len(rows):

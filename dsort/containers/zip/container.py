@@ -7,7 +7,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dsort.containers.bare_rows import check_keys_in_names
 from dsort.containers.base import Container, Need, Scanner, shortfall_in
-from dsort.containers.facets import CompressedPayloads, Entries, Names, Packing, Payloads
+from dsort.containers.facets import CompressedPayloads, Entries, Names, Payloads
 from dsort.containers.zip.directory import (
     OTHER_METHODS,
     Directory,
@@ -347,8 +347,8 @@ def checksums(members: MemberTable) -> tuple[Int64s, Int64s]:
     return rows, found.view("<u4").reshape(-1).astype(np.int64)
 
 
-def packed(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
-    """See :class:`Packing`."""
+def packed_members(members: MemberTable, records: FormedRecords, payloads: Payloads) -> MemberTable:
+    """See ``Container.packed``."""
     check_keys_in_names(members, records, ".zip")
     rows = records.member_rows
     names = members.names.take(rows)
@@ -380,18 +380,14 @@ class Zip(Container):
     payloads = CompressedPayloads(decompressed, checksum, checksums)
     names = Names(renamed, target_of=link_target, retargeted=retargeted)
     entries = Entries(entries_for)
-    packing = Packing(packed)
+    packed = staticmethod(packed_members)
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
         return scan_zip(shard, size_bytes)
 
     # -- writing ---------------------------------------------------------------------------------
 
-    @property
-    def encode(self) -> Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]]:
-        return self._encode
-
-    def _encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
+    def encode(self, name: bytes, payload: bytes) -> tuple[Sequence[bytes], bytes]:
         header, entry = new_member(name, len(payload), isal_zlib.crc32(payload))
         return (header, payload), entry
 

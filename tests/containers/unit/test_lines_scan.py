@@ -199,4 +199,4 @@ def test_a_record_in_which_no_key_can_be_found_is_refused_by_name(
 ) -> None:
     members = bare_table(TAR.scan("a.tar", Shard((Member("a.json", b"{}"),)).data))
     with raises(ConversionError, "record a", named):
-        BY_ID.packing.packed(members, form_records(members, "keep"), LongPayload(head, blanks_mib))
+        BY_ID.packed(members, form_records(members, "keep"), LongPayload(head, blanks_mib))

@@ -162,7 +162,7 @@ def test_what_can_be_no_record_with_members_is_refused_by_name(record: bytes, na
 def test_a_member_whose_name_can_be_no_feature_is_refused(name: str) -> None:
     members = bare_table(TAR.scan("a.tar", Shard((Member(name, b"x"),)).data))
     with raises(ConversionError, "record 1", "member 1"):
-        TFRECORD.packing.packed(members, form_records(members, "keep"), NoPayloads())
+        TFRECORD.packed(members, form_records(members, "keep"), NoPayloads())
 
 
 class NoPayloads:
