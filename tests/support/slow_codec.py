@@ -16,13 +16,10 @@ class SlowCodec(Codec):
     member_word = "stream"
     levels = range(1, 10)
     default_level = 1
+    errors = (OSError, ValueError)
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         return bz2.BZ2Decompressor()
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (OSError, ValueError)
 
     def encoder(self, level: int) -> PieceEncoder:
         return _Encoder(level)

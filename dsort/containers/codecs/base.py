@@ -80,6 +80,15 @@ class Codec(ABC):
     default_level: int = 0
     member_word: str = "member"
 
+    errors: tuple[type[Exception], ...]
+    """The exceptions that decoders raise for invalid bytes."""
+
+    padding_max: int = 0
+    """How many zeros may follow the last member."""
+
+    padding_unit: int = 1
+    """The number of zeros after the last member is a multiple of this."""
+
     # -- reading ---------------------------------------------------------------------------------
 
     @abstractmethod
@@ -87,23 +96,10 @@ class Codec(ABC):
         """A decoder for the next member. ``window_bytes_max``: how much of the content it may keep
         for references back."""
 
-    @property
-    @abstractmethod
-    def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that decoders raise for invalid bytes."""
-
     def skipped_bytes(self, head: bytes) -> int:
         """The length of the section that begins with ``head``, if readers skip such sections; 0 if
         it has to be decoded. ``head`` has 8 bytes, or fewer at the end of the file."""
         return 0
-
-    def padding_max(self) -> int:
-        """How many zeros may follow the last member."""
-        return 0
-
-    def padding_unit(self) -> int:
-        """The number of zeros after the last member is a multiple of this."""
-        return 1
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -143,7 +143,7 @@ class Decoding:
             if self._skip():
                 continue
             begin = source.at
-            if members and source.head(1) == b"\0" and self._codec.padding_max():
+            if members and source.head(1) == b"\0" and self._codec.padding_max:
                 self._pass_padding()
                 continue
             if not self._begins_member():
@@ -193,15 +193,15 @@ class Decoding:
         while data := source.take(PADDING_BYTES):
             rest = data.lstrip(b"\0")
             source.put_back(len(rest))
-            if source.at - begin > self._codec.padding_max():
+            if source.at - begin > self._codec.padding_max:
                 raise self._corrupt(
                     begin,
-                    f"more than {self._codec.padding_max():,} bytes of zeros follow its last "
+                    f"more than {self._codec.padding_max:,} bytes of zeros follow its last "
                     f"{self._what}: the file was not written to its end",
                 )
             if rest:
                 break
-        zeros, unit = source.at - begin, self._codec.padding_unit()
+        zeros, unit = source.at - begin, self._codec.padding_unit
         if zeros % unit:
             reason = f"{zeros:,} zeros follow its {self._what}: padding is a multiple of {unit}"
             raise self._corrupt(begin, reason)

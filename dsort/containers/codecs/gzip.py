@@ -35,17 +35,12 @@ class Gzip(Codec):
     name, suffixes, magics, _ = known_codec("gzip")
     levels = range(1, 10)
     default_level = 1
+    errors = (igzip_lib.IsalError,)  # type: ignore[assignment]
+    padding_max = PADDING_MAX
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         decoder: MemberDecoder = igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP)
         return decoder
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (igzip_lib.IsalError,)  # type: ignore[return-value]
-
-    def padding_max(self) -> int:
-        return PADDING_MAX
 
     def encoder(self, level: int) -> PieceEncoder:
         return _GzipEncoder(level)

@@ -38,14 +38,11 @@ class Lz4(Codec):
     levels = range(1, 13)
     default_level = FAST_LEVEL
     member_word = "frame"
+    errors = (RuntimeError,)
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         decoder: MemberDecoder = lz4.frame.LZ4FrameDecompressor()
         return decoder
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def skipped_bytes(self, head: bytes) -> int:
         return skippable_bytes(head)

@@ -9,21 +9,16 @@ import lzma
 from dsort.containers.codecs.base import Codec, MemberDecoder
 from dsort.naming.extensions import known_codec
 
-PADDING_MAX = 1 << 16
-
 
 class Bzip2(Codec):
     """bzip2 files."""
 
     name, suffixes, magics, _ = known_codec("bzip2")
     member_word = "stream"
+    errors = (OSError, ValueError)
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         return bz2.BZ2Decompressor()
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (OSError, ValueError)
 
 
 class Xz(Codec):
@@ -31,17 +26,10 @@ class Xz(Codec):
 
     name, suffixes, magics, _ = known_codec("xz")
     member_word = "stream"
+    errors = (lzma.LZMAError,)
+    padding_max = 1 << 16
+    padding_unit = 4
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         # A dictionary takes no more memory than the limit, whatever the header claims.
         return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=window_bytes_max + (1 << 20))
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (lzma.LZMAError,)
-
-    def padding_max(self) -> int:
-        return PADDING_MAX
-
-    def padding_unit(self) -> int:
-        return 4

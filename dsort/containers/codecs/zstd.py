@@ -21,13 +21,16 @@ from dsort.naming.extensions import known_codec
 from dsort.sizes import format_bytes
 
 PIECE_BYTES = 2 << 20
-MAGIC = b"\x28\xb5\x2f\xfd"
 SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
 SEEK_TABLE_MAGIC: Final = 0x184D2A5E
 SEEKABLE_MAGIC: Final = 0x8F92EAB1
 _WINDOW_LOG_BOUNDS = zstd.DecompressionParameter.window_log_max.bounds()
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+
+
+class _FrameError(ValueError):
+    """The bytes are not a valid frame."""
 
 
 class Zstd(Codec):
@@ -37,13 +40,10 @@ class Zstd(Codec):
     levels = range(-7, 23)
     default_level = 1
     member_word = "frame"
+    errors = (zstd.ZstdError, _FrameError)
 
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
         return _FrameDecoder(window_bytes_max)
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (zstd.ZstdError, _FrameError)
 
     def skipped_bytes(self, head: bytes) -> int:
         return skippable_bytes(head)
@@ -62,10 +62,6 @@ def skippable_bytes(head: bytes) -> int:
         return 0
     magic, size = struct.unpack("<II", head)
     return 8 + size if magic in SKIPPABLE_MAGIC else 0
-
-
-class _FrameError(ValueError):
-    """The bytes are not a valid frame."""
 
 
 class _FrameDecoder:
