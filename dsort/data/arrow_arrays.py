@@ -24,7 +24,7 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_known: Bools = ALL_KNOWN) -> 
 
     kinds = {"int32": pa.int32(), "int64": pa.int64()}
     kind, data = kinds[values.dtype.name], pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, len(values), [_validity(is_known), data])
+    return pa.Array.from_buffers(kind, len(values), [validity_of(is_known), data])
 
 
 def numbers_in(array: Any) -> tuple[np.ndarray[Any, Any], Bools]:
@@ -52,7 +52,7 @@ def arrow_bytes(values: Sequence[bytes | None], kind: Any) -> Any:
         raise pa.ArrowCapacityError(f"{ends[-1]} bytes are too many for one array")
     buffers = [ends.astype(np.int32), b"".join(value or b"" for value in values)]
     is_known = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    validity = _validity(is_known)
+    validity = validity_of(is_known)
     return pa.Array.from_buffers(kind, len(values), [validity, *map(pa.py_buffer, buffers)])
 
 
@@ -61,11 +61,12 @@ def arrow_structs(fields: Sequence[Any], kind: Any, is_known: Bools) -> Any:
     False."""
     import pyarrow as pa
 
-    validity = _validity(is_known)
+    validity = validity_of(is_known)
     return pa.Array.from_buffers(kind, len(is_known), [validity], children=list(fields))
 
 
-def _validity(is_known: Bools) -> Any:
+def validity_of(is_known: Bools) -> Any:
+    """The buffer of bits that marks the values that are not null; None if none is null."""
     import pyarrow as pa
 
     return None if is_known.all() else pa.py_buffer(np.packbits(is_known, bitorder="little"))

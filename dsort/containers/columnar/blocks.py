@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.plain_chunks import LENGTH_PREFIX, ChunkPages, PlainColumn
-from dsort.containers.columnar.schema import array_of
 from dsort.containers.columnar.values import (
     Leaf,
     LightRows,
@@ -27,6 +26,7 @@ from dsort.containers.columnar.values import (
     stored_values,
     whole_batch,
 )
+from dsort.data.arrow_arrays import arrow_numbers
 from dsort.data.columns import Int32s, Int64s
 
 HEADER = struct.Struct("<QQQQ")
@@ -65,7 +65,7 @@ def deal_out(
     apart = [batch.without(leaves, light) for batch in batches]
     taken = joined([batch.light for batch in apart], light)
     if not np.array_equal(order, np.arange(taken.num_rows)):
-        taken = taken.take(array_of(order))
+        taken = taken.take(arrow_numbers(order))
     values = [Values.joined([batch.values[at] for batch in apart]) for at in range(len(leaves))]
     stays = [by_place and each.in_shard for each in values]
     behind = [
@@ -228,7 +228,7 @@ class RowGroup:
         if self._parts and self._parts[-1][0] != blocks.mask:
             self._parts = [(self._away_mask, self._batch())]
             self._bytes = [np.empty(0, np.uint8) for _ in self._leaves]  # the batch keeps its own
-        light = blocks.light.take(array_of(rows))
+        light = blocks.light.take(arrow_numbers(rows))
         self._parts.append((blocks.mask, light))
         for at, leaf in enumerate(blocks.leaves):
             if leaf in self.away:

@@ -73,12 +73,7 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
     kind = column.type
     if pa.types.is_integer(kind):
         column = column.cast(pa.string())
-    elif not (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
+    elif not is_varying(kind):
         raise InputError(
             f"column {shortened(key_field)} of shard {shard} is {shortened(str(kind))}, which is "
             "no key",

@@ -339,16 +339,6 @@ def nulls_of(array: Any) -> NDArray[np.bool_]:
     return found[array.offset :]
 
 
-def array_of(values: NDArray[Any], nulls: NDArray[np.bool_] | None = None) -> Any:
-    """An array of 64-bit integers, null as in ``nulls``; a view of ``values``. pyarrow's own
-    function loads pandas, as above."""
-    validity = None
-    if nulls is not None and nulls.any():
-        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-    data = np.ascontiguousarray(values, np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(data), [validity, pa.py_buffer(data)])
-
-
 def bytes_column(array: Any) -> BytesColumn:
     """An array of texts or binaries as a column of bytes; nulls are empty."""
     offsets = value_offsets(array)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.schema import (
-    array_of,
     batch_bytes,
     is_varying,
     nulls_of,
     row_bytes,
     value_offsets,
 )
+from dsort.data.arrow_arrays import ALL_KNOWN, arrow_numbers, validity_of
 from dsort.data.columns import Int64s, UInt8s, offsets_of
 
 LONG_BYTES = 512
@@ -229,8 +229,8 @@ def light_batch(batch: Any, leaves: Sequence[Leaf], schema: Any) -> Any:
     arrays = {}
     for leaf in leaves:
         array = leaf.of(batch)
-        nulls = nulls_of(array) if array.null_count else None
-        arrays[leaf.column, leaf.child] = array_of(Values.of(array).lengths, nulls)
+        is_known = ~nulls_of(array) if array.null_count else ALL_KNOWN
+        arrays[leaf.column, leaf.child] = arrow_numbers(Values.of(array).lengths, is_known)
     return _with(batch, arrays, schema)
 
 
@@ -242,10 +242,8 @@ def whole_batch(light: Any, values: Sequence[tuple[Leaf, memoryview]], schema: A
         lengths = leaf.of(light)
         large = pa.types.is_large_string(leaf.kind) or pa.types.is_large_binary(leaf.kind)
         offsets = offsets_of(_filled(lengths)).astype(np.int64 if large else np.int32)
-        validity = None
-        if lengths.null_count:
-            validity = pa.py_buffer(np.packbits(~nulls_of(lengths), bitorder="little"))
-        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+        is_known = ~nulls_of(lengths) if lengths.null_count else ALL_KNOWN
+        buffers = [validity_of(is_known), pa.py_buffer(offsets), pa.py_buffer(data)]
         found = pa.Array.from_buffers(leaf.kind, len(lengths), buffers)
         arrays[leaf.column, leaf.child] = found
     return _with(light, arrays, schema)
@@ -361,8 +359,8 @@ class PlacedLeaf(Struct, frozen=True):
 
     def lengths(self) -> Any:
         """The lengths as an array, null where the value is null."""
-        nulls = None if self.levels is None else self.levels < self.level_max
-        return array_of(self.values.lengths, nulls)
+        is_known = ALL_KNOWN if self.levels is None else self.levels == self.level_max
+        return arrow_numbers(self.values.lengths, is_known)
 
     def nulls_of_column(self) -> NDArray[np.bool_]:
         """In which rows the whole column is null."""
