@@ -1,16 +1,24 @@
-"""The names in the table of exclusions that are no fields: cases in which a spec is or is not, and
-facts for messages."""
+"""A row of the table of exclusions, and the names in rows that are no fields: cases in which a spec
+is or is not, and facts for messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Final
 
+from msgspec import Struct
+
+from dsort.containers.base import ContainerOptions
 from dsort.containers.registry import container_of, is_columnar
+from dsort.errors import SpecProblem
 from dsort.order.algorithms import Shuffle
 from dsort.sidecars.base import Sidecar
 from dsort.sidecars.kinds import kinds_of
 from dsort.spec.algorithms import joined
+from dsort.spec.inputs import JobConfig
+from dsort.spec.part import Part, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import Target, carrier_extension, late_targets
 from dsort.storage.ref import STREAM
@@ -51,6 +59,25 @@ def late_reason(spec: SpecFields) -> str:
     return "outputs of several containers"
 
 
+def _removes_keys_alone(spec: SpecFields) -> bool:
+    return (
+        spec.keep_shards
+        and [step.kind for step in spec.steps] == ["drop_keys"]
+        and spec.algorithm.kind == "none"
+        and not spec.inputs
+        and spec.require is None
+        and spec.deduplicate is None
+        and spec.input_bck == spec.output_bck
+        and spec.input_extension == spec.output_extension
+        and spec.overwrite
+    )
+
+
+def _numbers_records(spec: SpecFields) -> bool:
+    options = ContainerOptions(key_field=spec.key_field)
+    return container_of(spec.output_extension).with_options(options).numbers_records
+
+
 def _has_keys_inside(spec: SpecFields) -> bool:
     """Whether copies of records would have the key of their record in them."""
     container = container_of(carrier_extension(spec))
@@ -89,6 +116,7 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
         spec.has_key_map and spec.config.ekm_missing_key == "abort"
     ),
     "a key map": lambda spec: spec.has_key_map,
+    "amend by remove": lambda spec: spec.amend and spec.amend.by == "remove",
     "an algorithm": lambda spec: spec.algorithm.kind != "none",
     "an order that is decided before records meet": lambda spec: (
         not (spec.algorithm.type.joins or spec.algorithm.type.joins_by_places)
@@ -120,6 +148,12 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "mix of no inputs": lambda spec: not spec.inputs,
     "mix without a number": lambda spec: (
         spec.mix and spec.mix.records is None and spec.mix.stop is None
+    ),
+    "no input": lambda spec: not spec.inputs and not spec.gives("input_bck"),
+    "no join": lambda spec: spec.join is None,
+    "more than keys to remove": lambda spec: not _removes_keys_alone(spec),
+    "numbered records without keys to remove": lambda spec: (
+        _removes_keys_alone(spec) and _numbers_records(spec)
     ),
     "no external key map": lambda spec: not spec.has_key_map,
     "shards without SHA-256": lambda spec: spec.checksums != "sha256" and spec.output != "view",
@@ -165,3 +199,83 @@ FACTS: Final[Mapping[str, Callable[[SpecFields], str]]] = {
     "wanting": lambda spec: joined(_sidecars(spec, lambda each: each.needs_sha256)),
 }
 """Facts of a spec that messages name."""
+
+
+class Excludes(Struct, frozen=True):
+    """``fields`` that cannot be combined with ``other``.
+
+    A field is a path (``ingest.labels``; ``inputs[].join``, of each input), excluded where the spec
+    sets it to something else than its default; or a path and a value (``duplicate_keys: rename``).
+    ``other`` is one as well. Either may be a name in :data:`CASES`, also of what a field needs and
+    the spec does not have. ``why`` follows the sentence that it cannot be combined; ``text`` is the
+    message in place of both, with names of :data:`FACTS` in braces; ``path``: that of the problem,
+    if it is another field's."""
+
+    fields: tuple[str, ...]
+    other: str
+    why: str = ""
+    hint: str = ""
+    text: str = ""
+    path: str = ""
+
+    def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
+        """A problem for each of the fields that ``spec`` has beside the other one."""
+        for field in self.fields:
+            yield from usable(self._problems_of(field, spec))
+
+    def _problems_of(self, field: str, spec: SpecFields) -> Iterator[SpecProblem]:
+        for place in _places(spec, field):
+            # What a field is costs less to find out than what it is beside, which may load
+            # containers.
+            if not any(_places(spec, self.other)):
+                return
+            path = self.path or place
+            if field == "weights":
+                path = "inputs" if spec.mix is None else "mix"
+            text = self.message(field)
+            text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
+            yield SpecProblem(path, text, self.hint)
+
+    def message(self, field: str) -> str:
+        """What is said of one of the fields."""
+        value = field.partition(": ")[2]
+        is_clause = self.why.startswith(("which ", "whose ")) and not self.why.endswith("?")
+        why = f"{',' if is_clause else ':'} {self.why}" if self.why else ""
+        return self.text or f"{value} cannot be combined with {self.other}{why}".lstrip()
+
+
+@cache
+def _field(name: str) -> tuple[str, str, str]:
+    """(part, field in it, value), of a field and perhaps a value."""
+    path, _, wanted = name.partition(": ")
+    owner, _, field = path.rpartition(".")
+    return "config" if field in JobConfig.model_fields else owner, field, wanted
+
+
+def _places(spec: SpecFields, name: str) -> Iterable[str]:
+    """The paths at which the spec has the field ``name``; the name itself of a case."""
+    if name in CASES:
+        return (name,) if CASES[name](spec) else ()
+    owner, field, wanted = _field(name)
+    if "[]" in owner:
+        parts = _of_each(spec, owner)
+        return [f"{place}.{field}" for place, part in parts if _has(part, field, wanted)]
+    part = getattr(spec, owner) if owner else spec
+    return (name.partition(": ")[0],) if _has(part, field, wanted) else ()
+
+
+def _of_each(spec: SpecFields, owner: str) -> Iterator[tuple[str, Part]]:
+    """(path, part) of each of the inputs, the outputs, or of a part of each of them."""
+    items, _, inner = owner.replace("[].", "[]").partition("[]")
+    for number, each in enumerate(getattr(spec, items)):
+        yield owner.replace("[]", f"[{number}]"), getattr(each, inner) if inner else each
+
+
+def _has(part: Part | None, field: str, wanted: str) -> bool:
+    if part is None or not part.gives(field):
+        return False
+    value = getattr(part, field)
+    if wanted:
+        return wanted in value if isinstance(value, tuple) else bool(value == wanted)
+    default = type(part).model_fields[field].get_default(call_default_factory=True)
+    return bool(value != default)

@@ -3,18 +3,14 @@ and why."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
-from msgspec import Struct
-
 from dsort.errors import SpecProblem
-from dsort.spec.cases import CASES, FACTS
-from dsort.spec.inputs import JobConfig
+from dsort.spec.cases import Excludes
 from dsort.spec.part import Rules, usable
 from dsort.spec.parts import SpecFields
+from dsort.storage.registry import EXAMPLES
 
 rule = Rules()
 
@@ -26,68 +22,6 @@ _GAPS: Final = (
 _IN_A_JOB_BEFORE: Final = "leave records out in a job before this one"
 _MIX_ENDS: Final = "one of them says how many records come out"
 _SIZES: Final = ("output_shard_size", "output_shard_records", "output_shard_count")
-
-
-class Excludes(Struct, frozen=True):
-    """``fields`` that cannot be combined with ``other``.
-
-    A field is a path (``ingest.labels``), excluded where the spec sets it to something else than
-    its default; or a path and a value (``duplicate_keys: rename``). ``other`` is one as well.
-    Either may be a name in :data:`CASES`, also of what a field needs and the spec does not have.
-    ``why`` follows the sentence that it cannot be combined; ``text`` is the message in place of
-    both, with names of :data:`FACTS` in braces; ``path``: that of the problem, if it is another
-    field's."""
-
-    fields: tuple[str, ...]
-    other: str
-    why: str = ""
-    hint: str = ""
-    text: str = ""
-    path: str = ""
-
-    def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
-        """A problem for each of the fields that ``spec`` has beside the other one."""
-        for field in self.fields:
-            yield from usable(self._problems_of(field, spec))
-
-    def _problems_of(self, field: str, spec: SpecFields) -> Iterator[SpecProblem]:
-        # What a field is costs less to find out than what it is beside, which may load containers.
-        if _has(spec, field) and _has(spec, self.other):
-            path = self.path or field.partition(": ")[0]
-            if field == "weights":
-                path = "inputs" if spec.mix is None else "mix"
-            text = self.message(field)
-            text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
-            yield SpecProblem(path, text, self.hint)
-
-    def message(self, field: str) -> str:
-        """What is said of one of the fields."""
-        value = field.partition(": ")[2]
-        is_clause = self.why.startswith(("which ", "whose ")) and not self.why.endswith("?")
-        why = f"{',' if is_clause else ':'} {self.why}" if self.why else ""
-        return self.text or f"{value} cannot be combined with {self.other}{why}".lstrip()
-
-
-@cache
-def _place(name: str) -> tuple[str, str, str]:
-    """(part, field in it, value), of a field and perhaps a value."""
-    path, _, wanted = name.partition(": ")
-    owner, _, field = path.rpartition(".")
-    return "config" if field in JobConfig.model_fields else owner, field, wanted
-
-
-def _has(spec: SpecFields, name: str) -> bool:
-    if name in CASES:
-        return bool(CASES[name](spec))
-    owner, field, wanted = _place(name)
-    part = getattr(spec, owner) if owner else spec
-    if part is None or not part.gives(field):
-        return False
-    value = getattr(part, field)
-    if wanted:
-        return wanted in value if isinstance(value, tuple) else bool(value == wanted)
-    default = type(part).model_fields[field].get_default(call_default_factory=True)
-    return bool(value != default)
 
 
 EXCLUDES: Final = (
@@ -195,6 +129,11 @@ EXCLUDES: Final = (
         "tables on the way",
         text="file is not supported for {carrier} shards: their size is known once they are "
         "written",
+    ),
+    Excludes(
+        ("outputs[].output_shard_size_counts: file",),
+        "tables on the way",
+        text="{carrier} shards are measured by their payload",
     ),
     Excludes(
         ("duplicate_keys: rename",),
@@ -440,6 +379,50 @@ EXCLUDES: Final = (
         ("equalize",),
         "shards that are not counted",
         text="needs output_shard_count, a number or {multiple_of: 64}{uncounted}",
+    ),
+    Excludes(
+        ("amend by remove",),
+        "more than keys to remove",
+        hint="`dsort remove` makes such a spec",
+        text="remove is for shards that are written again in their place, without some keys",
+        path="amend.by",
+    ),
+    Excludes(
+        ("amend by remove",),
+        "numbered records without keys to remove",
+        hint="filter them in a job of its own",
+        text="records of {output} shards are but numbered: no key stays the same",
+        path="amend.by",
+    ),
+    # each of several inputs
+    Excludes(("no input",), "no input", hint=EXAMPLES, text="is required", path="input_bck"),
+    *(
+        Excludes(
+            (name,),
+            "inputs",
+            hint=f"move it into an item of inputs, or leave inputs out: {name} is its short form",
+        )
+        for name in ("input_bck", "input_format")
+    ),
+    Excludes(("inputs[].input_extension",), "ingest", "files have no container"),
+    Excludes(
+        ("input_format.template", "inputs[].input_format.template"),
+        "ingest",
+        "it names shards",
+        "use prefix, glob, or objnames",
+    ),
+    Excludes(("input_format", "inputs[].input_format"), "ingest.recipe", "which names each object"),
+    Excludes(
+        ("inputs[].repeat", "inputs[].records"),
+        "mix",
+        "which says how many records come out",
+        "give the input a weight",
+    ),
+    Excludes(
+        ("inputs[].join",),
+        "no join",
+        hint="join: {by: key} at the top level",
+        text="says how a join differs, but there is none",
     ),
 )
 

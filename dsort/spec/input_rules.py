@@ -16,7 +16,7 @@ from dsort.spec.part import Rules, repeated
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import carrier_extension
 from dsort.storage.ref import PIPE, STREAM
-from dsort.storage.registry import EXAMPLES, store_of
+from dsort.storage.registry import store_of
 
 if TYPE_CHECKING:
     from dsort.spec.more_inputs import Input
@@ -101,36 +101,9 @@ def _means_the_same(extension_field: str, suffix: str, extension: str) -> bool:
 
 
 @rule
-def _inputs_are_there(spec: SpecFields) -> Iterator[SpecProblem]:
-    if not spec.inputs:
-        if not spec.gives("input_bck"):
-            yield SpecProblem("input_bck", "is required", EXAMPLES)
-        return
-    for name in ("input_bck", "input_format"):
-        if spec.gives(name):
-            hint = f"move it into an item of inputs, or leave inputs out: {name} is its short form"
-            yield SpecProblem(name, "cannot be combined with inputs", hint)
-
-
-@rule
-def _files_become_records(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.ingest is None:
-        return
-    for number, each in enumerate(spec.inputs):
-        if each.input_extension is not None:
-            text = "cannot be combined with ingest: files have no container"
-            yield SpecProblem(f"inputs[{number}].input_extension", text)
-    for source in spec.sources:
-        if source.format.template is not None:
-            text = "cannot be combined with ingest: it names shards"
-            hint = "use prefix, glob, or objnames"
-            yield SpecProblem(f"{source.path}input_format.template", text, hint)
-    for source in spec.sources if spec.ingest.recipe is not None else ():
-        if source.format.given:
-            text = "cannot be combined with ingest.recipe, which names each object"
-            yield SpecProblem(f"{source.path}input_format", text)
+def _members_are_of_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
     names = {source.name for source in spec.sources}
-    for name in spec.ingest.members:
+    for name in spec.ingest.members if spec.ingest is not None else ():
         if name not in names:
             yield SpecProblem(f"ingest.members.{name}", f'"{name}" is no input')
 
@@ -265,9 +238,3 @@ def _each_input_has_one_name_and_one_share(spec: SpecFields) -> Iterator[SpecPro
         if len(given) > 1:
             text = f"only one of {joined(given)} can say how many records come out"
             yield SpecProblem(f"inputs[{number}].{given[1]}", text)
-        elif spec.mix is not None and given and given[0] != "weight":
-            yield SpecProblem(
-                f"inputs[{number}].{given[0]}",
-                "cannot be combined with mix, which says how many records come out",
-                "give the input a weight",
-            )

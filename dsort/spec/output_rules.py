@@ -274,10 +274,6 @@ def _one_size(spec: SpecFields) -> Iterator[SpecProblem]:
         if len(given) > 1 and isinstance(part.output_shard_count, int):
             text = f"only one of {joined(given)} can say where shards end"
             yield SpecProblem(f"{place}{given[1]}", text)
-        counts_file = place and part.output_shard_size_counts == "file"
-        if counts_file and is_columnar(container := carrier_extension(spec)):
-            text = f"{container} shards are measured by their payload"
-            yield SpecProblem(f"{place}output_shard_size_counts", text)
 
 
 @rule

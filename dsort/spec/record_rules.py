@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from dsort.containers.base import ContainerOptions
 from dsort.containers.registry import (
     container_of,
     is_columnar,
@@ -19,7 +18,7 @@ from dsort.order.algorithms import ALGORITHMS, Shuffle
 from dsort.order.base import Algorithm as OrderAlgorithm
 from dsort.order.placement import Batches
 from dsort.spec.algorithms import Algorithm, joined, known_options, owners_of
-from dsort.spec.excludes import Excludes
+from dsort.spec.cases import Excludes
 from dsort.spec.part import Rules, repeated, usable
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import REST, carrier_extension
@@ -57,6 +56,7 @@ def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[Spe
         yield SpecProblem(f"{path}.fields", text, "rekey gives rows new keys")
 
 
+_BEHIND: Final = "join in one job, and do that with its result in another"
 MAKE_ROWS = ("map", "flat_map")
 
 
@@ -137,46 +137,6 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
         if spec.join is not None and spec.outputs and not expression.asks <= {"key"}:
             text = "asks for more than the key, which is all that the parts of a record share"
             yield SpecProblem(path, text, _BEHIND)
-
-
-_BEHIND: Final = "join in one job, and do that with its result in another"
-_HINT: Final = "`dsort remove` makes such a spec"
-
-
-@rule
-def _only_keys_are_removed(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.amend is None or spec.amend.by != "remove":
-        return
-    is_right = (
-        spec.keep_shards
-        and [step.kind for step in spec.steps] == ["drop_keys"]
-        and spec.algorithm.kind == "none"
-        and not spec.inputs
-        and spec.require is None
-        and spec.deduplicate is None
-        and spec.input_bck == spec.output_bck
-        and spec.input_extension == spec.output_extension
-        and spec.overwrite
-    )
-    if not is_right:
-        text = "remove is for shards that are written again in their place, without some keys"
-        yield SpecProblem("amend.by", text, _HINT)
-    elif _numbers_records(spec):
-        text = f"records of {spec.output_extension} shards are but numbered: no key stays the same"
-        yield SpecProblem("amend.by", text, "filter them in a job of its own")
-
-
-def _numbers_records(spec: SpecFields) -> bool:
-    options = ContainerOptions(key_field=spec.key_field)
-    return container_of(spec.output_extension).with_options(options).numbers_records
-
-
-@rule
-def _a_join_has_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
-    for number, each in enumerate(spec.inputs):
-        if each.join is not None and spec.join is None:
-            text = "says how a join differs, but there is none"
-            yield SpecProblem(f"inputs[{number}].join", text, "join: {by: key} at the top level")
 
 
 @rule
