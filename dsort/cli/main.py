@@ -355,12 +355,6 @@ def _hint_at_start(made: click.Command, option: str) -> str:
     return f"--print-spec prints the spec, for `{COMMAND} start -f SPEC {option}`"
 
 
-def _speaks_with_a_service(made: click.Command) -> bool:
-    """Whether ``dsort-client`` can run a command: it is a list of verbs, or a verb with the option
-    ``--server``."""
-    return isinstance(made, click.Group) or "server" in {each.name for each in made.params}
-
-
 def _complete(asked: str) -> int:
     """Print what a shell asks for. Only the verbs in the words of the command line are loaded."""
     words = os.environ.get("COMP_WORDS", "").split()
@@ -375,7 +369,8 @@ def _run(argv: Sequence[str]) -> int:
     name, args, made = _command(list(argv))
     try:
         context = made.make_context(name, args)
-        if is_part() and not _speaks_with_a_service(made):
+        is_verb = not isinstance(made, click.Group)
+        if is_part() and is_verb and "server" not in {each.name for each in made.params}:
             raise missing_part(name, takes_a_service=False)
         with context, naming_flags(context):
             made.invoke(context)

@@ -39,8 +39,10 @@ class Reporter(ClosesOnExit):
     """Base of all reporters. It prints warnings, a limited number of them, and stops once stderr
     has no reader."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self._stream = stream
+        self._clock = clock
+        self._phase, self._shown_at = "", 0.0  # the phase that was shown last, and when
         self.job_id = ""  # of the running job
         self.takes_lines = False  # whether it writes lines of the log
         self._warnings: Counter[str] = Counter()
@@ -107,12 +109,6 @@ class QuietReporter(Reporter):
 class PlainReporter(Reporter):
     """Lines for a log: at the begin and the end of each phase, and every 5 s between them."""
 
-    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
-        super().__init__(stream)
-        self._clock = clock
-        self._phase = ""
-        self._shown_at = 0.0
-
     def show(self, event: Event) -> None:
         super().show(event)
         if isinstance(event, JobStarted):
@@ -137,12 +133,6 @@ class JsonReporter(Reporter):
     """One JSON object a line: every event with its fields, and its class as ``event``. Progress
     within a phase is written at most once a second."""
 
-    def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
-        super().__init__(stream)
-        self._clock = clock
-        self._phase = ""
-        self._shown_at = 0.0
-
     def show(self, event: Event) -> None:
         if isinstance(event, Progress):
             now = self._clock()
@@ -159,8 +149,7 @@ class BarReporter(Reporter):
     """One bar for each phase, drawn by rich."""
 
     def __init__(self, stream: TextIO, clock: Clock = time.monotonic) -> None:
-        super().__init__(stream)
-        self._clock = clock
+        super().__init__(stream, clock)
         self._bars: Bars | None = None
 
     def show(self, event: Event) -> None:

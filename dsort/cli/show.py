@@ -30,11 +30,11 @@ from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.installation import is_part, missing_part
 from dsort.reading.results import FoundJob
-from dsort.results.report import Progress, output_counts, reaction_counts
+from dsort.results.report import output_counts, reaction_counts
 from dsort.storage.directory.os_errors import StorageErrors
 
 if TYPE_CHECKING:
-    from dsort.client import DsortClient, Job, JobProgress
+    from dsort.client import DsortClient, Job
     from dsort.results.earlier_results import Replacement
 
 STDOUT = "-"
@@ -222,7 +222,14 @@ def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
         output.write_json(report)
         return
     with _refusing_strangers(found):
-        output.write(_aborted(found, report))
+        lines = [
+            ("job", f"{report['job_id']} {report['state']}"),
+            ("why", report.get("error") or ""),
+            ("to", output.printable(output.place(found.bucket.uri))),
+            ("shards", f"{report['input_shards']:,} in, no result"),
+            *reaction_lines(reaction_counts(report["reactions"])),
+        ]
+        output.write(output.fields(lines))
 
 
 @contextmanager
@@ -320,18 +327,6 @@ def _bucket(value: str | Mapping[str, str]) -> str:
     )
 
 
-def _aborted(found: FoundJob, report: Mapping[str, Any]) -> str:
-    return output.fields(
-        [
-            ("job", f"{report['job_id']} {report['state']}"),
-            ("why", report.get("error") or ""),
-            ("to", output.printable(output.place(found.bucket.uri))),
-            ("shards", f"{report['input_shards']:,} in, no result"),
-            *reaction_lines(reaction_counts(report["reactions"])),
-        ]
-    )
-
-
 def shards_text(outputs: Sequence[Mapping[str, Any]], show_all: bool) -> str:
     """The output shards of a manifest, or the first of them."""
     return summary.some_shards(
@@ -413,20 +408,7 @@ def _now(job: Job) -> str:
         return ""
     if job.progress is None:
         return job.phase or "it begins"
-    return f"{job.progress.phase}: {progress_text(_event(job.job_id, job.progress))}"
-
-
-def _event(job_id: str, progress: JobProgress) -> Progress:
-    return Progress(
-        job_id,
-        progress.phase,
-        progress.shards_done,
-        progress.shards_total,
-        progress.records_done,
-        progress.bytes_done,
-        progress.bytes_total,
-        progress.elapsed_s,
-    )
+    return f"{job.progress.phase}: {progress_text(job.progress)}"
 
 
 def _next(context: click.Context, job: Job) -> str:

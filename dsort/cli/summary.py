@@ -11,6 +11,7 @@ from dsort.order.algorithms import is_random
 from dsort.order.mixing import mixing_line
 
 if TYPE_CHECKING:
+    from dsort.client import JobProgress
     from dsort.results.report import (
         JobReport,
         JobStarted,
@@ -290,7 +291,7 @@ def begin_text(event: Progress) -> str:
     return ", ".join(parts) or "started"
 
 
-def progress_text(event: Progress) -> str:
+def progress_text(event: Progress | JobProgress) -> str:
     """The progress of a phase, in one line: ``34/100 shards, 1,234 records, 512 MiB, ...``."""
     parts = []
     if event.shards_total:
@@ -324,7 +325,7 @@ def speed_text(phase: str, bytes_done: int, elapsed_s: float) -> str:
     return output.rate(bytes_done, elapsed_s) if phase in MOVING_PHASES else ""
 
 
-def time_left_s(event: Progress) -> float | None:
+def time_left_s(event: Progress | JobProgress) -> float | None:
     """Seconds until the job ends at the present rate; None while the rate is not known. Shards are
     created after they are extracted: creating moves as many bytes, and is assumed to be as fast."""
     done, total = event.bytes_done, event.bytes_total

@@ -188,22 +188,18 @@ def rm(
         with connected(context) as client:
             client.tokens.remove(name)
     else:
-        _remove_here(name, state_dir, database)
+        with _database(state_dir, database) as opened:
+            from dsort.service.security.audit import Audit
+            from dsort.service.security.tokens import TokenStore
+
+            audit, who = Audit(opened), _operator()
+            TokenStore(opened).remove(
+                name, also=lambda connection: audit.note(connection, who, "", "token.remove", name)
+            )
     if as_json:
         output.write_json({"name": name, "removed": True})
     else:
         output.inform(f"the token of {name} is removed")
-
-
-def _remove_here(name: str, state_dir: Path | None, database: str | None) -> None:
-    with _database(state_dir, database) as opened:
-        from dsort.service.security.audit import Audit
-        from dsort.service.security.tokens import TokenStore
-
-        audit, who = Audit(opened), _operator()
-        TokenStore(opened).remove(
-            name, also=lambda connection: audit.note(connection, who, "", "token.remove", name)
-        )
 
 
 @contextmanager

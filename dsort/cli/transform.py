@@ -127,8 +127,9 @@ def transform(
       dsort transform images arrays --python decode:to_array --rename-ext jpg:npy
       dsort transform s3://data/raw s3://data/clean -f clean.yaml --overwrite
     """
-    if change == Change():
-        _refuse_store_verb(src)
+    if change == Change() and src in STORE_VERBS:  # of a user who expects the list of transforms
+        text = f'"{src}" would be a bucket here'
+        raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])
     if "-" in (src, dst):
         hint = "`dsort start - - -f SPEC` reads and writes one, with transform in SPEC"
         raise SpecError("dsort transform changes shards of a bucket, and no stream", hint=hint)
@@ -159,13 +160,6 @@ def read_definition(source: str, *, local: bool) -> dict[str, Any]:
     if local and directory is not None:
         anchor_steps(fields, directory)
     return fields
-
-
-def _refuse_store_verb(src: str) -> None:
-    """A hint for a user who expects the list of transforms, and not a bucket."""
-    if src in STORE_VERBS:
-        text = f'"{src}" would be a bucket here'
-        raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])
 
 
 def _one_of(names: Iterable[str]) -> str:

@@ -24,10 +24,6 @@ from dsort.storage.registry import split_scheme, store_of
 
 BODY_BYTES_MAX = 1 << 20
 OBJECT_BYTES_MAX = 64 << 30
-JOBS_RUNNING_MAX = 1
-PLANS_RUNNING_MAX = 2
-QUEUED_PER_OWNER_MAX = 1_000
-REQUESTS_PER_MINUTE_MAX = 60_000
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True):
@@ -58,10 +54,10 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     webhook_allow_hosts: tuple[str, ...] = ()
     webhook_allow_private: bool = False
     reactions: Mapping[str, str] = field(default_factory=dict)
-    jobs_running_max: int = JOBS_RUNNING_MAX  # of this replica
-    plans_running_max: int = PLANS_RUNNING_MAX  # of this replica
+    jobs_running_max: int = 1  # of this replica
+    plans_running_max: int = 2  # of this replica
     running_per_owner_max: int | None = None  # over all replicas
-    queued_per_owner_max: int | None = QUEUED_PER_OWNER_MAX
+    queued_per_owner_max: int | None = 1_000
     hand_over: bool = False  # whether running jobs go back into the queue when the service ends
     # In seconds, of a job, from when it was taken from the queue.
     job_time_max_s: float | None = None
@@ -70,7 +66,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     object_bytes_max: int = OBJECT_BYTES_MAX
     log_level: str = "info"  # of the service and of its jobs
     # Of one token, or of one address without a token.
-    requests_per_minute_max: int = REQUESTS_PER_MINUTE_MAX
+    requests_per_minute_max: int = 60_000
 
     @property
     def webhook_policy(self) -> FetchPolicy:

@@ -122,7 +122,9 @@ class Metrics:
         elif kind == "warning":
             self._warnings.labels(self._known_kind(str(data.get("kind", "")))).inc()
         elif kind in ("progress", "phase") and data.get("phase") in PHASES:
-            self._count(job_id, data["phase"], *_amounts(kind, data))
+            end = "" if kind == "phase" else "_done"
+            amounts = data.get(f"bytes{end}", 0), data.get(f"records{end}", 0)
+            self._count(job_id, data["phase"], *amounts)
             if kind == "phase":
                 self._phase_s.labels(data["phase"]).observe(data.get("elapsed_s", 0.0))
                 self._counted.pop(job_id, None)
@@ -183,11 +185,6 @@ class Metrics:
         now = CollectorRegistry()
         now.register(_Now(self._store, self._replica, caller))
         return generate_latest(self._registry) + generate_latest(now)
-
-
-def _amounts(kind: str, data: Mapping[str, Any]) -> tuple[int, int]:
-    end = "" if kind == "phase" else "_done"
-    return data.get(f"bytes{end}", 0), data.get(f"records{end}", 0)
 
 
 class _Now(Collector):

@@ -24,7 +24,7 @@ from dsort.service.database.tables import Claims, JobRow, events, jobs, turns
 from dsort.service.jobs.changes import Attempt, change
 from dsort.service.jobs.rows import NewEvent
 from dsort.service.jobs.states import EXIT_STOPPED, QUEUED, RUNNING
-from dsort.service.jobs.store import fair_order, job_rows, note_turn
+from dsort.service.jobs.store import fair_order, note_turn, one_job
 
 ALONE = "dispatch"
 CANDIDATES_AT_A_TIME = 100
@@ -112,7 +112,7 @@ def claim_next(
         if not begins:
             return None  # the job was stopped at this moment
         note_turn(connection, found.owner)
-        return _row(connection, found.job_id)
+        return one_job(connection, found.job_id)
 
 
 def take_over(
@@ -150,7 +150,7 @@ def take_over(
             events=[] if log is None else [(now_s, "log", log)],
             reason=reason,
         )
-        return _row(connection, job_id) if taken else None
+        return one_job(connection, job_id) if taken else None
 
 
 def release(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
@@ -376,10 +376,6 @@ def _held_by(host: str, replica: str, now_s: float) -> dict[str, Any]:
         "pid_started": None,
         "heartbeat_at": now_s,
     }
-
-
-def _row(connection: Connection, job_id: str) -> JobRow:
-    return job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))[0]
 
 
 KNOWN_MAX: Final = 20_000

@@ -310,7 +310,7 @@ class JobStore:
                     hooks["on_stop"] = hooks["on_failure"]
                 asked["hooks"] = hooks or None
             change(connection, row, event, asked, now_s=now_s, reason=reason)
-            return _one(connection, job_id)
+            return one_job(connection, job_id)
 
     def requeue(self, job_id: str) -> JobRow:
         """Put a failed or stopped job into the queue again, to be resumed from its finished work.
@@ -325,7 +325,7 @@ class JobStore:
                 "hooks": spec_hooks(row.hooks) or None,
             }
             change(connection, row, "resumed", anew, now_s=self._clock())
-            return _one(connection, job_id)
+            return one_job(connection, job_id)
 
     def remove(self, job_id: str) -> None:
         """Remove a job that has ended; its outputs stay. ``NotFoundError``, ``ConflictError``."""
@@ -333,7 +333,7 @@ class JobStore:
             # SQLite's and PostgreSQL's cascades remove its events and labels.
             ended = delete(jobs).where(jobs.c.job_id == job_id, jobs.c.state.in_(ENDED))
             if not connection.execute(ended).rowcount:
-                row = _one(connection, job_id)
+                row = one_job(connection, job_id)
                 raise ConflictError(
                     f"job {job_id} is {row.state}", hint="stop it first, or wait until it has ended"
                 )
@@ -347,10 +347,11 @@ def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
 def _locked(connection: Connection, job_id: str) -> JobRow:
     """The job, locked against other changes until the transaction ends."""
     connection.execute(select(jobs.c.number).where(jobs.c.job_id == job_id).with_for_update())
-    return _one(connection, job_id)
+    return one_job(connection, job_id)
 
 
-def _one(connection: Connection, job_id: str) -> JobRow:
+def one_job(connection: Connection, job_id: str) -> JobRow:
+    """The job, with all its columns. ``NotFoundError``."""
     found = job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))
     if not found:
         raise NotFoundError(f"there is no job {job_id}")

@@ -237,10 +237,6 @@ class PageAsked(Struct, frozen=True):
         first, slash, _ = name.removeprefix(self.prefix).partition("/")
         return "" if self.flat or not slash else f"{self.prefix}{first}/"
 
-    def goes_on(self, page: ListingPage) -> tuple[str, str, str, bool]:
-        """The ``place`` of the request for the page after ``page``."""
-        return page.listing, self.prefix, page.after, self.flat
-
     @property
     def place(self) -> tuple[str, str, str, bool]:
         """The listing that the page continues, and the place in it."""
@@ -309,7 +305,8 @@ class Listings:
                 )
             if len(page.entries) >= entries_max or self._clock() > ends_at:
                 page.after = info.name
-                self._hold((uri, owner, *map(str, asked.goes_on(page))), names)
+                following = replace(asked, listing=page.listing, after=page.after)
+                self._hold((uri, owner, *map(str, following.place)), names)
                 break
         return page
 

@@ -220,9 +220,11 @@ class ShardProcesses(ClosesOnExit):
         seconds_max: float = LOOK_S_MAX,
     ) -> tuple[MadeFile, ExitStack]:
         """(the answer of the process about the shard or the bucket at the place, the object to
-        close after sending). ``ShardProblemError``, ``DsortError``."""
-        if place.name:
-            refuse_other_objects(place.name)
+        close after sending). ``SpecError`` if the place is an object that is no shard;
+        ``ShardProblemError``, ``DsortError``."""
+        if place.name and not is_supported(place.name):
+            text = "is not that of a shard: only shards have records"
+            raise SpecError([SpecProblem("name", text)])
         fetch = place.policy().to_json()
         bucket = {"bucket": bucket_value(place.ref), "uri": place.uri, "name": place.name}
         async with self._turns.one(place.client):
@@ -335,12 +337,6 @@ def _refuse_problem(answer: bytes) -> None:
             hint="memory may have run out: `dsort transform` uses more of it",
         ) from None
     raise ShardProblemError(document)
-
-
-def refuse_other_objects(name: str) -> None:
-    """``SpecError`` if ``name`` is not the name of a shard."""
-    if not is_supported(name):
-        raise SpecError([SpecProblem("name", "is not that of a shard: only shards have records")])
 
 
 class MemberPart(Struct, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from dsort.errors import ConflictError, DsortError, NotFoundError
 from dsort.log_lines import logger_of
@@ -139,7 +139,7 @@ class ScheduleKeeper(TurnThread):
             # definition.
             noted = turn.due_s is not None and _is_noted(connection, row, turn.due_s)
             if turn.due_s is not None and made is not None and not noted:
-                _, stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
+                stop = self._settle(connection, row, turn.due_s, made, now_s, by_hand=False)
         outcome = turn.passed or "no job is due" if turn.due_s is None else "a job is made"
         log.debug("schedule %s: %s", row.name, outcome)
         self._stop(stop, row)
@@ -168,8 +168,8 @@ class ScheduleKeeper(TurnThread):
                     )
                 if isinstance(made, DsortError):
                     raise made
-                number, stop = self._settle(connection, row, due_s, made, now_s, by_hand=True)
-                query = select(schedule_runs).where(schedule_runs.c.number == number)
+                stop = self._settle(connection, row, due_s, made, now_s, by_hand=True)
+                query = select(schedule_runs).where(_of_due(row, due_s, by_hand=True))
                 run = run_row(connection.execute(query).one())
                 if run.outcome == REFUSED:
                     raise ConflictError(run.reason)
@@ -255,9 +255,8 @@ class ScheduleKeeper(TurnThread):
         now_s: float,
         *,
         by_hand: bool,
-    ) -> tuple[int | None, Sequence[str]]:
-        """Store the outcome of a due time and carry it out. Returns (the run's number, ids of jobs
-        to stop afterwards)."""
+    ) -> Sequence[str]:
+        """Store the outcome of a due time and carry it out. Returns the jobs to stop afterwards."""
         busy = _unfinished(connection, row.schedule_id)
         # A job that cannot be made is refused, whatever runs, and takes no other's place.
         cannot_be = isinstance(made, DsortError)
@@ -276,10 +275,8 @@ class ScheduleKeeper(TurnThread):
             outcome, reason = WAITING, f"for {blocking} to end"
         else:
             outcome, reason = SKIPPED, f"{blocking} is not over: overlap is skip"
-        number = _add_run(
-            connection, row, due_s, now_s, outcome, reason, job_id=job_id, by_hand=by_hand
-        )
-        return number, busy if replaces else ()
+        _add_run(connection, row, due_s, now_s, outcome, reason, job_id=job_id, by_hand=by_hand)
+        return busy if replaces else ()
 
     def _take_in(
         self, connection: Connection, row: ScheduleRow, made: JobRow | DsortError, now_s: float
@@ -374,13 +371,18 @@ def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | Non
     return changed.rowcount == 1
 
 
-def _is_noted(connection: Connection, row: ScheduleRow, due_s: float) -> bool:
+def _of_due(row: ScheduleRow, due_s: float, *, by_hand: bool) -> ColumnElement[bool]:
+    """The condition for the run of a due time: there is one at most."""
     table = schedule_runs
-    query = select(table.c.number).where(
+    return and_(
         table.c.schedule_id == row.schedule_id,
         table.c.due_at == due_s,
-        table.c.by_hand.is_(False),
+        table.c.by_hand.is_(by_hand),
     )
+
+
+def _is_noted(connection: Connection, row: ScheduleRow, due_s: float) -> bool:
+    query = select(schedule_runs.c.number).where(_of_due(row, due_s, by_hand=False))
     return connection.execute(query).first() is not None
 
 
@@ -411,8 +413,8 @@ def _add_run(
     *,
     job_id: str | None = None,
     by_hand: bool = False,
-) -> int:
-    done = connection.execute(
+) -> None:
+    connection.execute(
         insert(schedule_runs).values(
             schedule_id=row.schedule_id,
             due_at=due_s,
@@ -423,7 +425,3 @@ def _add_run(
             job_id=job_id,
         )
     )
-    key = done.inserted_primary_key
-    assert key is not None
-    number: int = key[0]
-    return number
