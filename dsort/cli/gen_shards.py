@@ -13,50 +13,43 @@ from dsort.errors import SpecError, SpecProblem
 
 SHARDS_MAX = 100_000
 FIRST_RANGE = re.compile(r"[{]|%[0-9]*d|@[0-9]")
-TarFormat = Literal["ustar", "gnu", "pax"]
-
-
-Target = Annotated[
-    str,
-    Argument(
-        metavar="BUCKET/TEMPLATE.EXT",
-        help="The bucket and the names of the shards, as in 'images/samples-{00..18}.tar'.",
-    ),
-]
-Records = Annotated[
-    int, Option("--fcount", metavar="N", min=0, help="The number of records in each shard.")
-]
-MemberSize = Annotated[
-    str, Option("--fsize", metavar="SIZE", help="The size of each member, as in 100KB.")
-]
-Extensions = Annotated[
-    str | None,
-    Option(
-        "--fext",
-        metavar="EXT,..",
-        help="The extensions of the members, as in jpg,cls. Each record has one member "
-        "for each extension.  [default: test; json or txt for containers of lines]",
-    ),
-]
-Dialect = Annotated[
-    TarFormat,
-    Option(
-        "--tform",
-        metavar="FORM",
-        case_sensitive=False,
-        help="The dialect of tar: ustar, gnu or pax.",
-    ),
-]
-Seed = Annotated[str, Option("--seed", metavar="TEXT", help="The same seed gives the same bytes.")]
 
 
 def gen_shards(
-    target: Target,
-    records: Records = 5,
-    member_size: MemberSize = "1024",
-    extensions: Extensions = None,
-    tar_format: Dialect = "ustar",
-    seed: Seed = "0",
+    target: Annotated[
+        str,
+        Argument(
+            metavar="BUCKET/TEMPLATE.EXT",
+            help="The bucket and the names of the shards, as in 'images/samples-{00..18}.tar'.",
+        ),
+    ],
+    records: Annotated[
+        int, Option("--fcount", metavar="N", min=0, help="The number of records in each shard.")
+    ] = 5,
+    member_size: Annotated[
+        str, Option("--fsize", metavar="SIZE", help="The size of each member, as in 100KB.")
+    ] = "1024",
+    extensions: Annotated[
+        str | None,
+        Option(
+            "--fext",
+            metavar="EXT,..",
+            help="The extensions of the members, as in jpg,cls. Each record has one member "
+            "for each extension.  [default: test; json or txt for containers of lines]",
+        ),
+    ] = None,
+    tar_format: Annotated[
+        Literal["ustar", "gnu", "pax"],
+        Option(
+            "--tform",
+            metavar="FORM",
+            case_sensitive=False,
+            help="The dialect of tar: ustar, gnu or pax.",
+        ),
+    ] = "ustar",
+    seed: Annotated[
+        str, Option("--seed", metavar="TEXT", help="The same seed gives the same bytes.")
+    ] = "0",
     overwrite: options.Overwrite = False,
     root: options.Root = None,
     progress: options.ProgressOption = "auto",
@@ -78,23 +71,17 @@ def gen_shards(
     bucket = open_argument(bucket_uri, root=root)
     with make_reporter(progress) as reporter:
         written = generate_shards(bucket, names, recipe, overwrite=overwrite, on_event=reporter)
-    if as_json:
-        each = len(extensions_of(recipe, container_of(names[0])))
-        members = recipe.records * each * len(names)
-        output.write_json(
-            {
-                "bucket": bucket.uri,
-                "shards": names,
-                "records": recipe.records * len(names),
-                "members": members,
-                "file_bytes": written,
-                "seed": seed,
-            }
-        )
-        return
-    shards = output.count(len(names), "shard")
-    total = output.count(recipe.records * len(names), "record")
-    output.write(f"wrote {shards}, {total}, {output.size(written)} to {output.place(bucket.uri)}")
+    document = {
+        "bucket": bucket.uri,
+        "shards": names,
+        "records": records * len(names),
+        "members": records * len(names) * len(extensions_of(recipe, container_of(names[0]))),
+        "file_bytes": written,
+        "seed": seed,
+    }
+    shards, total = output.count(len(names), "shard"), output.count(records * len(names), "record")
+    text = f"wrote {shards}, {total}, {output.size(written)} to {output.place(bucket.uri)}"
+    output.write_either(document, text, as_json=as_json)
 
 
 def _split_target(target: str) -> tuple[str, list[str]]:

@@ -13,8 +13,6 @@ from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
 from dsort.sizes import parse_size_bytes
 
-MoveChoice = Literal["auto", "map", "range", "spill"]
-
 Source = Annotated[
     str | None,
     Argument(
@@ -52,85 +50,6 @@ Root = Annotated[
         metavar="DIR",
         envvar="DSORT_ROOT",
         help="The data root. A bare bucket name is a directory in the data root.  [default: .]",
-    ),
-]
-Scratch = Annotated[
-    Path | None,
-    Option(
-        "--scratch",
-        metavar="DIR",
-        help="The directory for temporary files; it is made if it is missing.  [default: beside "
-        "the output]",
-    ),
-]
-MemoryMax = Annotated[
-    str | None,
-    Option(
-        "--max-memory",
-        metavar="SIZE",
-        help="The memory that the whole job may use on a node, as in 8GB.  [default: all "
-        "available memory]",
-    ),
-]
-BandwidthMax = Annotated[
-    str | None,
-    Option(
-        "--max-bandwidth",
-        metavar="SIZE",
-        help="The limit of the whole job for traffic to and from object stores, in bytes "
-        "a second, as in 500MB.",
-    ),
-]
-Move = Annotated[
-    MoveChoice,
-    Option(
-        "--move",
-        metavar="PATH",
-        help="The way of records from inputs to outputs: map (the inputs fit in memory), "
-        "range (large records, read directly from the input shards), spill (records go "
-        "through scratch), or auto.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    Option(
-        "--workers",
-        metavar="N",
-        min=1,
-        help="The number of worker processes.  [default: one a core]",
-    ),
-]
-Ray = Annotated[
-    bool,
-    Option(
-        "--ray",
-        help="Run on the Ray cluster at --ray-address. Without --ray-address: on the "
-        "cluster at ray_address of the settings. Without both: on a Ray that dsort starts on "
-        "this machine.",
-    ),
-]
-RayAddress = Annotated[
-    str | None,
-    Option(
-        "--ray-address",
-        metavar="ADDR",
-        help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
-    ),
-]
-RayResources = Annotated[
-    str | None,
-    Option(
-        "--ray-resources",
-        metavar="JSON",
-        help='The resources that each worker needs of its node besides a CPU, as in {"dsort": 1}.',
-    ),
-]
-RayLabels = Annotated[
-    str | None,
-    Option(
-        "--ray-labels",
-        metavar="JSON",
-        help='The labels of the nodes that workers run on, as in {"zone": "in(a, b)"}.',
     ),
 ]
 Overwrite = Annotated[
@@ -386,20 +305,91 @@ def size_bytes(text: str, option: str, *, least: int = 0) -> int:
 class RunArguments(Struct, frozen=True, kw_only=True):
     """The options of each verb that runs a job, as given on the command line."""
 
-    workers: Workers = None
-    memory_max: MemoryMax = None
-    bandwidth_max: BandwidthMax = None
-    scratch: Scratch = None
-    ray: Ray = False
-    ray_address: RayAddress = None
+    workers: Annotated[
+        int | None,
+        Option(
+            "--workers",
+            metavar="N",
+            min=1,
+            help="The number of worker processes.  [default: one a core]",
+        ),
+    ] = None
+    memory_max: Annotated[
+        str | None,
+        Option(
+            "--max-memory",
+            metavar="SIZE",
+            help="The memory that the whole job may use on a node, as in 8GB.  [default: all "
+            "available memory]",
+        ),
+    ] = None
+    bandwidth_max: Annotated[
+        str | None,
+        Option(
+            "--max-bandwidth",
+            metavar="SIZE",
+            help="The limit of the whole job for traffic to and from object stores, in bytes "
+            "a second, as in 500MB.",
+        ),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        Option(
+            "--scratch",
+            metavar="DIR",
+            help="The directory for temporary files; it is made if it is missing.  [default: "
+            "beside the output]",
+        ),
+    ] = None
+    ray: Annotated[
+        bool,
+        Option(
+            "--ray",
+            help="Run on the Ray cluster at --ray-address. Without --ray-address: on the "
+            "cluster at ray_address of the settings. Without both: on a Ray that dsort starts on "
+            "this machine.",
+        ),
+    ] = False
+    ray_address: Annotated[
+        str | None,
+        Option(
+            "--ray-address",
+            metavar="ADDR",
+            help="Run on this Ray cluster: auto, ray://HOST:PORT, or HOST:PORT.",
+        ),
+    ] = None
 
 
 class EngineArguments(RunArguments, frozen=True, kw_only=True):
     """The options of ``RunArguments``, and options that only few jobs need."""
 
-    move: Move = "auto"
-    ray_resources: RayResources = None
-    ray_labels: RayLabels = None
+    move: Annotated[
+        Literal["auto", "map", "range", "spill"],
+        Option(
+            "--move",
+            metavar="PATH",
+            help="The way of records from inputs to outputs: map (the inputs fit in memory), "
+            "range (large records, read directly from the input shards), spill (records go "
+            "through scratch), or auto.",
+        ),
+    ] = "auto"
+    ray_resources: Annotated[
+        str | None,
+        Option(
+            "--ray-resources",
+            metavar="JSON",
+            help="The resources that each worker needs of its node besides a CPU, as in "
+            '{"dsort": 1}.',
+        ),
+    ] = None
+    ray_labels: Annotated[
+        str | None,
+        Option(
+            "--ray-labels",
+            metavar="JSON",
+            help='The labels of the nodes that workers run on, as in {"zone": "in(a, b)"}.',
+        ),
+    ] = None
 
 
 class Service(Struct, frozen=True, kw_only=True):

@@ -21,29 +21,11 @@ from dsort.errors import SpecError, SpecProblem
 if TYPE_CHECKING:
     from dsort.client import Schedule, ScheduleRun
 
-Spec = Annotated[
-    str,
-    Option(
-        "--spec",
-        "-f",
-        metavar="SPEC",
-        help="A JSON or YAML file, `-` for stdin, or the text itself. The text is the "
-        "spec of the jobs, or a whole schedule with a field `spec`. In the spec, {{date}}, "
-        "{{run_id}} and {{epoch}} stand for values of each run.",
-    ),
-]
 
 RUNS_SHOWN = 10
 HOOKS = ("on_success", "on_failure")
 
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the schedule.")]
-NameOrNone = Annotated[
-    str | None,
-    Argument(
-        metavar="[NAME]",
-        help="The name of the schedule.  [default: the name in the file]",
-    ),
-]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -130,8 +112,24 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def add(
     context: click.Context,
-    spec: Spec,
-    name: NameOrNone = None,
+    spec: Annotated[
+        str,
+        Option(
+            "--spec",
+            "-f",
+            metavar="SPEC",
+            help="A JSON or YAML file, `-` for stdin, or the text itself. The text is the "
+            "spec of the jobs, or a whole schedule with a field `spec`. In the spec, {{date}}, "
+            "{{run_id}} and {{epoch}} stand for values of each run.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        Argument(
+            metavar="[NAME]",
+            help="The name of the schedule.  [default: the name in the file]",
+        ),
+    ] = None,
     *,
     settings: Settings,
     replace: Annotated[

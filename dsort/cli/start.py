@@ -16,10 +16,6 @@ from dsort.errors import SpecError
 if TYPE_CHECKING:
     from dsort.spec.model import JobSpec
 
-DryRun = Annotated[
-    bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
-]
-
 
 def start(
     context: click.Context,
@@ -27,7 +23,9 @@ def start(
     src: options.Source = None,
     dst: options.Destination = None,
     root: options.Root = None,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Read and plan, but write nothing, as `dsort plan` does.")
+    ] = False,
     overwrite: options.Overwrite = False,
     remove_stale: options.RemoveStale = False,
     force: options.Force = False,

@@ -57,10 +57,6 @@ AUDIT_PAGE_MAX = 1000
 EXPIRES_S_MAX = 100 * 366 * 86400.0
 _BUCKETS = "Whole URIs of buckets, or beginnings of URIs, each followed by a `*`."
 
-TokenName = Annotated[
-    str, Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name.")
-]
-
 
 class NewToken(BaseModel):
     """A token to be made."""
@@ -247,7 +243,15 @@ def add_token(
     responses=problems(400, 401, 403, 404, 429),
     summary="Remove a token",
 )
-def remove_token(service: Here, caller: Admin, request: Request, name: TokenName) -> Response:
+def remove_token(
+    service: Here,
+    caller: Admin,
+    request: Request,
+    name: Annotated[
+        str,
+        Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name."),
+    ],
+) -> Response:
     """The token is refused from now on. Its jobs stay. For admins."""
     service.tokens.remove(
         name,

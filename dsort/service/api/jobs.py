@@ -77,10 +77,15 @@ JOB_ENDED: Final[dict[str, Any]] = {
 }
 _WHOLE_ONLY: Final = ("spec", "result", "on_success", "on_failure")
 _LISTED: Final = {name: value for name, value in JOB.items() if name not in _WHOLE_ONLY}
-JobId = Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")]
 
 
-def seen_job(service: Here, job_id: JobId, identity: Caller) -> JobRow:
+def seen_job(
+    service: Here,
+    job_id: Annotated[
+        str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$", description="A job's id.")
+    ],
+    identity: Caller,
+) -> JobRow:
     """The job of the path, if the caller may see it. A guest's id for the job is accepted, too."""
     row = service.store.get(service.guest.own_id(job_id))
     if row is None or not identity.may_see(row):
