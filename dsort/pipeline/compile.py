@@ -146,7 +146,10 @@ def written_container(spec: JobSpec, extension: str) -> Container:
     is only about the inputs."""
     container, options = container_of(extension), container_options(spec)
     inputs = [container_of(each.extension) for each in spec.sources]
-    stays = container in inputs or (container.is_columnar and inputs[0].is_columnar)
+    if container.is_columnar:
+        stays = inputs[0].is_columnar
+    else:
+        stays = container in inputs and container == container_of(carrier_extension(spec))
     if container.keeps_keys and not stays:
         options = replace(options, key_field="")
     return container.with_options(options)

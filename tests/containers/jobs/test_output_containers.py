@@ -23,8 +23,10 @@ from tests.support.datasets import Member, Shard, read_shard, tree_of, write_sha
 from tests.support.engine import run_local, spec_of
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
+from tests.support.mds_writer import write_mds
 from tests.support.refusals import raises
 from tests.support.tables import MEDIA
+from tests.support.tfrecords import example_bytes, frame
 
 CONTAINERS = (
     ".zip",
@@ -192,6 +194,40 @@ def test_a_result_is_right_whose_inputs_have_the_container_of_one_output(
     report = dsort.run(parse_spec(spec_of(**fields)).spec, options=RunOptions(root=root, workers=1))
     found = dsort.verify(report, options=RunOptions(root=root, workers=1))
     assert (found.problems, found.records) == ((), report.records)
+
+
+def write_keyed(directory: Path, suffix: str, column: str) -> None:
+    """A shard of twelve records, whose keys are in their field ``id``."""
+    rows = [{"id": f"r{n:02d}", column: f"{column} {n}"} for n in range(12)]
+    if suffix == ".mds":
+        write_mds(directory, {"id": "str", column: "str"}, {"in-0.mds": rows})
+    else:
+        directory.mkdir()
+        texts = [{name: ("byte", text.encode()) for name, text in row.items()} for row in rows]
+        frames = b"".join(frame(example_bytes(each)) for each in texts)
+        (directory / "in-0.tfrecord").write_bytes(frames)
+
+
+@pytest.mark.parametrize("suffix", [".mds", ".tfrecord"])
+@pytest.mark.parametrize("way", ["joined", "divided"])
+def test_a_result_is_right_whose_records_left_the_container_of_their_key_field(
+    suffix: str, way: str, tmp_path: Path
+) -> None:
+    own = {"input_extension": suffix}
+    inputs = [{"name": name, "input_bck": name, **own} for name in ("one", "two")]
+    write_keyed(tmp_path / "one", suffix, "txt")
+    write_keyed(tmp_path / "two", suffix, "text")
+    spec = spec_of(key_field="id", output_extension=suffix)
+    if way == "joined":
+        del spec["input_bck"]
+        spec |= {"inputs": inputs, "join": {"conflict": "first"}}
+    else:
+        tar = {"output_extension": ".tar", "output_format": "tar/%d"}
+        parts = [{"name": "same", "fraction": 0.5}, {"name": "tar", "fraction": 0.5, **tar}]
+        spec |= {"input_bck": "one", **own, "outputs": parts}
+    report = run_inline(spec, tmp_path, SPILLED)
+    assert report.records == 12
+    assert problems(tmp_path, report.job_id) == []
 
 
 def test_a_record_that_its_output_cannot_hold_is_named(root: Path) -> None:
