@@ -271,7 +271,8 @@ class LitData(Container):
         return ShardIndex(INDEX, self._index_of)
 
     def _index_of(self, outputs: Sequence[OutputFile]) -> bytes:
-        kept: dict[str, Any] = json.loads(self.schema) if self.schema else dict.fromkeys(_KEPT)
+        # Without records there is no schema, and an index without one cannot be read.
+        kept: dict[str, Any] = json.loads(self.schema or item_schema((KEY_COLUMN,)))
         writer = {"chunk_bytes": None, "chunk_size": None, "compression": None, "encryption": None}
         chunks = [
             {

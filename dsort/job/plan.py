@@ -327,6 +327,7 @@ def _mismatch(extraction: Extraction, what: str) -> DsortError:
 FILE_BYTES_MAX = 256 << 20
 AT_ONCE = 1 << 16
 _APART = "sort shards of each kind by a job of its own, or write them anew"
+_AS_WRITTEN = "put the file there that was written with the shards"
 
 
 def input_schema(job: Job) -> str:
@@ -347,7 +348,7 @@ def input_schema(job: Job) -> str:
                 hint="put it there: without it the shards cannot be read",
             ) from None
         except ValueError as error:
-            raise SchemaError(f"{where} cannot be used: {error}") from None
+            raise SchemaError(f"{where} cannot be used: {error}", hint=_AS_WRITTEN) from None
         if schema and found != schema:
             difference = schemas.difference(schema, found)
             raise SchemaError(f"{where} {difference}, unlike {first}", hint=_APART)
@@ -369,7 +370,7 @@ def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Conta
         return container
     except ValueError as error:
         text = f"shard {name} has no schema: {file} in {bucket.uri} cannot be used: {error}"
-        raise SchemaError(text) from None
+        raise SchemaError(text, hint=_AS_WRITTEN) from None
 
 
 def agreed_schema(job: Job, extraction: Extraction) -> str:

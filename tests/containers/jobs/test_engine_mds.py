@@ -457,6 +457,18 @@ def test_tars_become_items_and_come_back_as_they_were(
     assert unpacked(tmp_path / "back" / "b-0.tar") == members
 
 
+def test_a_result_without_records_has_an_index_that_can_be_read(tmp_path: Path) -> None:
+    write_shards(tmp_path / "in", {"a-0.tar": Shard((Member("a.txt", b"x"),))})
+    steps = {"steps": [{"filter": 'key == "no"'}]}
+    spec = spec_of(output_extension=".bin", output_shard_records=None, output_shard_count=2)
+    report = run_local(tmp_path, spec | {"transform": steps})
+    assert (report.records, report.output_shards) == (0, 2)
+    assert verified(tmp_path, "out") == ()
+    assert leaves_in(tmp_path / "out") == []
+    again = {"input_bck": "out", "input_extension": ".bin", "output_bck": "again"}
+    assert run_local(tmp_path, spec_of(**again)).records == 0
+
+
 def test_numbers_of_items_become_text(tmp_path: Path) -> None:
     items = some_chunks(tmp_path / "in", 2)
     spec = spec_of(**{**CHUNKS, "output_extension": ".tar", "output_format": "b-%d"})
