@@ -270,8 +270,7 @@ class SpilledPayload:
 
     def _load_otherwise(self) -> None:
         """Read or split the partition with the whole buffer."""
-        self._room.take(self._room.size_bytes)
-        self._holds_room = True
+        self._holds_room = bool(len(self._room.take(self._room.size_bytes)))
         if self._reader.size_bytes <= self._buffer.size_bytes:
             whole = self._buffer.view(self._reader.size_bytes)
             self._reader.read_into(whole, 0)
