@@ -258,13 +258,12 @@ class ShardBytes:
         checksum = isal_zlib.crc32
         for window in self.windows(ranges):  # 0.5 µs a row, and 11 GB/s
             # A window without rows stands for one record that is larger than the buffer.
-            some = slice(window.row, max(window.stop, window.row + 1))
-            if window.stop == window.row:  # larger than the buffer
-                wrong = rows[some]
-            else:
-                slices = slices_of(window.view, ranges.run(window.row, window.stop), window.base)
+            wrong = rows[window.row : window.row + 1]
+            if window.stop > window.row:
+                own = slice(window.row, window.stop)
+                slices = slices_of(window.view, ranges.run(own.start, own.stop), window.base)
                 found = np.fromiter(map(checksum, slices), np.int64, len(slices))
-                wrong = rows[some][found != reported[some]]
+                wrong = rows[own][found != reported[own]]
             for row in wrong.tolist():
                 for _ in self.payload(members, row):  # raises an error if the checksum differs
                     pass

@@ -50,11 +50,9 @@ class Attempt(Struct, frozen=True):
 
 
 class WorkerSetup(Struct, frozen=True):
-    """The values that every worker of a job receives once, at its start.
-
-    ``scratch``: the scratch directory; on a cluster, the directory in which each node makes its
-    own. ``log_level``: the lowest level of log lines that are sent.
-    """
+    """The values that every worker of a job receives once, at its start. ``scratch``: the scratch
+    directory; on a cluster, the directory in which each node makes its own. ``log_level``: the
+    lowest level of log lines that are sent."""
 
     job_id: str
     pipeline: Pipeline
@@ -75,6 +73,13 @@ class WorkerSetup(Struct, frozen=True):
         their seals at extraction."""
         is_mapped = self.movement.way.keeps_mappings and not self.pipeline.result.hashes_content
         return is_mapped and self.pipeline.carrier.seals is not None
+
+
+class Doable(Struct, frozen=True):
+    """A task of a worker; ``str``: in a user's words. ``phase``: the worker keeps freed memory as
+    long as this phase lasts: extract, plan, create or seal."""
+
+    phase: ClassVar[str] = "plan"
 
 
 class Stage(Struct, frozen=True):
@@ -109,13 +114,6 @@ class Stage(Struct, frozen=True):
         return any((self.renames, self.classes, self.left_out, self.places, self.borders))
 
 
-class Doable(Struct, frozen=True):
-    """A task of a worker; ``str``: in a user's words. ``phase``: the worker keeps freed memory as
-    long as this phase lasts: extract, plan, create or seal."""
-
-    phase: ClassVar[str] = "plan"
-
-
 class ExtractTask(Doable, frozen=True):
     """Read one input shard, in the pass ``stage``.
 
@@ -141,16 +139,6 @@ class ExtractTask(Doable, frozen=True):
 
     def __str__(self) -> str:
         return f"extracting shard {self.name}"
-
-
-class ExtractRunTask(Doable, frozen=True):
-    """Read small input shards together: neighbours in the order of the inputs, all in one pass."""
-
-    phase = "extract"
-    shards: tuple[ExtractTask, ...]
-
-    def __str__(self) -> str:
-        return f"extracting shard {self.shards[0].name} or one of those after it"
 
 
 class ShardExtracted(Struct, frozen=True):
@@ -179,10 +167,40 @@ class ShardExtracted(Struct, frozen=True):
         return self.run_begin if self.run_shards else self.shard
 
 
+class ExtractRunTask(Doable, frozen=True):
+    """Read small input shards together: neighbours in the order of the inputs, all in one pass."""
+
+    phase = "extract"
+    shards: tuple[ExtractTask, ...]
+
+    def __str__(self) -> str:
+        return f"extracting shard {self.shards[0].name} or one of those after it"
+
+
 class RunExtracted(Struct, frozen=True):
     """The result of an ``ExtractRunTask``: its shards, in their order."""
 
     shards: tuple[ShardExtracted, ...]
+
+
+class KnownKeysTask(Doable, frozen=True):
+    """Store the keys of output shards of earlier jobs as ``known-<number>.col`` in scratch.
+    ``shards``: of each shard, its name and the number of its container in ``containers``."""
+
+    number: int
+    shards: tuple[tuple[str, int], ...]
+    containers: tuple[Container, ...]
+
+    def __str__(self) -> str:
+        return f"reading the keys of {self.shards[0][0]} and other shards of the result"
+
+
+class KnownKeysDone(Struct, frozen=True):
+    """``node`` has the file of these keys; ``records``: how many were read."""
+
+    number: int
+    node: str
+    records: int
 
 
 class Search(Struct, frozen=True):
@@ -218,26 +236,6 @@ class DuplicatesTask(Doable, frozen=True):
         return "looking for duplicate keys"
 
 
-class KnownKeysTask(Doable, frozen=True):
-    """Store the keys of output shards of earlier jobs as ``known-<number>.col`` in scratch.
-    ``shards``: of each shard, its name and the number of its container in ``containers``."""
-
-    number: int
-    shards: tuple[tuple[str, int], ...]
-    containers: tuple[Container, ...]
-
-    def __str__(self) -> str:
-        return f"reading the keys of {self.shards[0][0]} and other shards of the result"
-
-
-class KnownKeysDone(Struct, frozen=True):
-    """``node`` has the file of these keys; ``records``: how many were read."""
-
-    number: int
-    node: str
-    records: int
-
-
 class DuplicatesDone(Struct, frozen=True):
     """How many records repeat a key, and the first of these records as (shard, record ordinal,
     key)."""
@@ -260,16 +258,6 @@ class OrderTask(Doable, frozen=True):
 
     def __str__(self) -> str:
         return f"planning partition {self.partition}"
-
-
-class OrderRunTask(Doable, frozen=True):
-    """Put some partitions in output order, on one node: each other node receives one request for
-    all of them. ``partitions`` differ only in their number."""
-
-    partitions: tuple[OrderTask, ...]
-
-    def __str__(self) -> str:
-        return f"planning partition {self.partitions[0].partition} or one of those after it"
 
 
 class JoinFinding(Struct, frozen=True):
@@ -307,6 +295,16 @@ class OrderDone(Struct, frozen=True):
     join: JoinDone = JoinDone()
 
 
+class OrderRunTask(Doable, frozen=True):
+    """Put some partitions in output order, on one node: each other node receives one request for
+    all of them. ``partitions`` differ only in their number."""
+
+    partitions: tuple[OrderTask, ...]
+
+    def __str__(self) -> str:
+        return f"planning partition {self.partitions[0].partition} or one of those after it"
+
+
 class RunOrdered(Struct, frozen=True):
     """The result of an ``OrderRunTask``."""
 
@@ -339,29 +337,6 @@ class CutDone(Struct, frozen=True):
     mixing: MixingPart
 
 
-class MeasureTask(Doable, frozen=True):
-    """Encode runs of records as in an output shard, and report only their encoded length.
-
-    ``pieces``: the pieces of each run (``ordinal``), as if it were an output shard. The other
-    fields are as in ``CreateTask``.
-    """
-
-    phase = "create"
-    pieces: tuple[OutputPiece, ...]
-    locations: str
-    nodes: tuple[tuple[int, str], ...]
-    node: str
-
-    def __str__(self) -> str:
-        return "measuring what records come to once they are compressed"
-
-
-class MeasureDone(Struct, frozen=True):
-    """The encoded bytes of each run of a task, in the order of the runs."""
-
-    encoded_bytes: tuple[int, ...]
-
-
 class OutputPiece(NamedTuple):
     """Rows of one partition, and their place in an output shard, behind its head.
 
@@ -382,22 +357,39 @@ class OutputPiece(NamedTuple):
     output: int = 0  # the number of the output, from 0 on
 
 
-class CreateTask(Doable, frozen=True):
-    """Write output shards: their pieces, shard by shard and in their final order.
-
+class PiecesTask(Doable, frozen=True):
+    """A task about the ``pieces`` of output shards. ``locations``: as in ``DuplicatesTask``.
     ``nodes``: (partition, node that has it in order). ``node``: the node that has most of the
-    payload, so a worker there is the best one. ``digests`` (kinds), ``check_content``: do this
-    while the shard is written, if it cannot be read back later (``Bucket.seals_on_finish``).
-    ``schema``: of all records. ``sidecars``: the kinds whose bytes are stored below
-    ``sidecars_prefix`` of the output bucket. ``late_schemas``: the schema of each output that
-    converts records while it writes them; "" for other outputs.
-    """
+    payload, so a worker there is the best one."""
 
     phase = "create"
     pieces: tuple[OutputPiece, ...]
     locations: str
     nodes: tuple[tuple[int, str], ...]
     node: str
+
+
+class MeasureTask(PiecesTask, frozen=True):
+    """Encode runs of records as in an output shard, and report only their encoded length. Each run
+    has an ``ordinal``, as if it were an output shard."""
+
+    def __str__(self) -> str:
+        return "measuring what records come to once they are compressed"
+
+
+class MeasureDone(Struct, frozen=True):
+    """The encoded bytes of each run of a task, in the order of the runs."""
+
+    encoded_bytes: tuple[int, ...]
+
+
+class CreateTask(PiecesTask, frozen=True):
+    """Write output shards: their pieces, shard by shard and in their final order. ``digests``
+    (kinds), ``check_content``: do this while the shard is written, if it cannot be read back later
+    (``Bucket.seals_on_finish``). ``schema``: of all records. ``sidecars``: the kinds whose bytes
+    are stored below ``sidecars_prefix`` of the output bucket. ``late_schemas``: the schema of each
+    output that converts records while it writes them; "" for other outputs."""
+
     digests: tuple[str, ...] = ()
     check_content: bool = False
     schema: str = ""
