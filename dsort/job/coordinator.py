@@ -14,7 +14,7 @@ import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/00
 from msgspec.structs import replace
 
 from dsort.data.tally import Tally
-from dsort.errors import JobStoppedError, StorageError
+from dsort.errors import StorageError
 from dsort.job.amend import forget_removed
 from dsort.job.commit import commit, names_stored, outputs_of
 from dsort.job.create import Created, create, seal
@@ -113,29 +113,11 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering]:
 
 
 def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
-    wanted = job.spec.on_shard
-    if not wanted:
-        return
-    from dsort.job.programs import run_on_shards  # few jobs have any
+    if job.spec.on_shard:
+        from dsort.job.suspend import run_on_shards_of  # few jobs have such a program
 
-    job.runtime.close()  # frees its memory for the programs
-    outputs = outputs_of(plan, created, encoded=[False])
-    try:
-        run_on_shards(
-            wanted,
-            job.job_id,
-            job.buckets.outputs,
-            outputs,
-            stop=job.stop,
-            warn=lambda text: job.reporter.warn("on_shard", text),
-        )
-    except JobStoppedError as stopped:
-        from dsort.job.suspend import resume_command
-
-        job.stop.heed()
-        command = resume_command(job.job_id, job.spec, job.options)
-        stopped.hint = f"the result is there; `{command}` runs on_shard for the other shards"
-        raise
+        job.runtime.close()  # frees its memory for the programs
+        run_on_shards_of(job, job.spec.on_shard, outputs_of(plan, created, encoded=[False]))
 
 
 def plan_job(job: Job, tally: Tally) -> JobReport:

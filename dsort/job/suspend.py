@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,9 +25,11 @@ from dsort.pipeline.compile import steps_of
 from dsort.results.journal import discard_run, list_job_directories, read_journal
 from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, NoLease
+from dsort.results.manifest import ManifestOutput
 from dsort.results.transaction import PutBack
 from dsort.sizes import format_bytes
 from dsort.spec.model import JobSpec
+from dsort.spec.outputs import OnShard
 from dsort.storage.routed import bucket_named
 
 log = logger_of("job")
@@ -171,6 +175,27 @@ def resume_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
     runs_code = bool(spec.on_shard)
     runs_code |= not all(each.is_safe_from_network for each in steps_of(spec))
     return shlex.join(words + ["--run-code"] * runs_code)
+
+
+def run_on_shards_of(job: Job, wanted: OnShard, outputs: Sequence[ManifestOutput]) -> None:
+    """Run the program of a job for its ``outputs``, which have their names. If the job is stopped,
+    the error has the command that runs the program for the other shards."""
+    from dsort.job.programs import run_on_shards
+
+    try:
+        run_on_shards(
+            wanted,
+            job.job_id,
+            job.buckets.outputs,
+            outputs,
+            stop=job.stop,
+            warn=partial(job.reporter.warn, "on_shard"),
+        )
+    except JobStoppedError as stopped:
+        job.stop.heed()
+        command = resume_command(job.job_id, job.spec, job.options)
+        stopped.hint = f"the result is there; `{command}` runs on_shard for the other shards"
+        raise
 
 
 def gc_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
