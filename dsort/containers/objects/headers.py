@@ -90,24 +90,28 @@ or map whose header is that byte alone (``OPEN_LIST``, ``OPEN_MAP`` up to a brea
 others."""
 
 
-def _msgpack_sizes() -> ItemSizes:
+def _sizes(read_header: ReadHeader) -> ItemSizes:
     sizes, items = [0] * 256, [0] * 256
     for first in range(256):
-        if first < 0x80 or first >= 0xE0:
-            sizes[first] = 1
-        elif first < 0xA0:
-            items[first] = (first & 0x0F) * (2 if first < 0x90 else 1)
-            sizes[first] = int(not items[first])
-        elif first < 0xC0:
-            sizes[first] = 1 + (first & 0x1F)
-        elif 0xCC <= first <= 0xD3:
-            sizes[first] = 1 + (1 << (first & 3))
-        elif first in _MSGPACK and not _MSGPACK[first][1] and _MSGPACK[first][0] == Kind.SCALAR:
-            sizes[first] = 1 + _MSGPACK[first][2]
+        try:  # what both say is in the first byte
+            headers = {read_header(memoryview(bytes([first, *[each] * 8])), 0) for each in (0, 1)}
+        except ValueError:
+            continue
+        kind, header_bytes, argument = headers.pop()
+        if kind == Kind.INTEGER:
+            sizes[first] = header_bytes
+        elif headers:
+            continue
+        elif kind in (Kind.LIST, Kind.MAP):
+            opened = {Kind.LIST: OPEN_LIST, Kind.MAP: OPEN_MAP}[kind]
+            items[first] = opened if argument < 0 else argument * (1 + (kind == Kind.MAP))
+            sizes[first] = int(not argument)
+        elif kind <= Kind.TEXT:
+            sizes[first] = header_bytes + argument
     return tuple(sizes), tuple(items)
 
 
-MSGPACK_SIZES: Final = _msgpack_sizes()
+MSGPACK_SIZES: Final = _sizes(msgpack_header)
 
 _CBOR_KINDS: Final = (
     Kind.INTEGER, Kind.INTEGER, Kind.BYTES, Kind.TEXT, Kind.LIST, Kind.MAP, Kind.TAG, Kind.SCALAR,
@@ -143,20 +147,4 @@ def cbor_header(view: memoryview, at: int) -> Header:
     return kind, 1 + length_bytes, argument
 
 
-def _cbor_sizes() -> ItemSizes:
-    sizes, items = [0] * 256, [0] * 256
-    for first in range(256):
-        major, short = divmod(first, 32)
-        if major in (4, 5) and short < 24:
-            items[first] = short * (2 if major == 5 else 1)
-            sizes[first] = int(not short)
-        elif major in (2, 3) and short < 24:
-            sizes[first] = 1 + short
-        elif major in (0, 1, 7) and short < 28:
-            sizes[first] = 1 if short < 24 else 1 + (1 << (short - 24))
-    items[0x9F], items[0xBF] = OPEN_LIST, OPEN_MAP
-    sizes[0xF8] = 0  # not every simple value of two bytes is valid
-    return tuple(sizes), tuple(items)
-
-
-CBOR_SIZES: Final = _cbor_sizes()
+CBOR_SIZES: Final = _sizes(cbor_header)
