@@ -26,11 +26,11 @@ from dsort.expressions.parser import (
 from dsort.expressions.semantics import (
     BUDGETED_OPERATORS,
     FUNCTIONS,
-    LIST_MAX,
     LONG_TEXT_CHARS,
     OPERATORS,
     Budget,
     EvaluationError,
+    check_length,
     compiled,
     kind_of,
     not_a,
@@ -269,8 +269,7 @@ def _quantified(node: Quantified, places: Mapping[Leaf | str, int]) -> Closure:
         items = list(found) if isinstance(found, dict) else found
         if not isinstance(items, list):
             raise not_a("a list", items)
-        if len(items) > LIST_MAX:
-            raise EvaluationError(f"a list has {len(items):,} items, more than {LIST_MAX:,}")
+        check_length(items)
         return items
 
     def any_or_all(values: list[Any]) -> bool:

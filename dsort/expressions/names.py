@@ -22,6 +22,7 @@ from dsort.expressions.parser import (
     Operation,
     Quantified,
     Select,
+    wrong_at,
 )
 from dsort.expressions.semantics import FUNCTIONS, PatternError, compiled
 from dsort.naming.names import closest, shortened
@@ -68,10 +69,6 @@ def resolve(node: Node, *, wanted: str = "bool") -> Node:
     return found
 
 
-def _wrong(node: Node, message: str, hint: str = "") -> ExpressionError:
-    return ExpressionError(f"at character {node.at + 1}: {message}", hint)
-
-
 class _Resolver:
     """Resolves nodes. ``variables``: those of the surrounding quantifiers."""
 
@@ -108,15 +105,15 @@ class _Resolver:
             f'there are {", ".join(known)}, and members: json.score, cls, txt, text("tag"), '
             'number("score"), size("jpg"), has("cls")'
         )
-        raise _wrong(
-            node, f"there is no {shortened(name)}", f'did you mean "{near}"?' if near else hint
+        raise wrong_at(
+            node.at, f"there is no {shortened(name)}", f'did you mean "{near}"?' if near else hint
         )
 
     def _object(self, node: Node) -> Node:
         found, type_ = self.typed(node)
         if type_ not in ("dict", "dyn"):
             hint = "fields are what JSON has: json.score" if isinstance(found, Leaf) else ""
-            raise _wrong(node, f"{_WORDS[type_]} has no fields", hint)
+            raise wrong_at(node.at, f"{_WORDS[type_]} has no fields", hint)
         return found
 
     # -- calls ------------------------------------------------------------------------------------
@@ -143,20 +140,20 @@ class _Resolver:
             known = [*FUNCTIONS, *_READ_AS, "ext", "has", "matches", *_QUANTIFIERS]
             near = closest(name, known)
             hint = f'did you mean "{near}"?' if near else f"there are {', '.join(sorted(known))}"
-            raise _wrong(node, f"there is no function {shortened(name)}", hint)
+            raise wrong_at(node.at, f"there is no function {shortened(name)}", hint)
         if node.is_method and name in ("int", "double", "string"):
-            raise _wrong(node, f"{name} is no method", f"write {name}(...)")
+            raise wrong_at(node.at, f"{name} is no method", f"write {name}(...)")
         if not node.is_method and name in _TEXT_METHODS:
-            raise _wrong(node, f"{name} is a method", f'as in key.{name}("a")')
+            raise wrong_at(node.at, f"{name} is a method", f'as in key.{name}("a")')
         count, _ = FUNCTIONS[name]
         self._check_count(node, count)
         found = []
         for argument in arguments:
             each, type_ = self.typed(argument)
             if name in _TEXT_METHODS and type_ not in ("str", "dyn"):
-                raise _wrong(argument, f"{name} is for texts, and this is {_WORDS[type_]}")
+                raise wrong_at(argument.at, f"{name} is for texts, and this is {_WORDS[type_]}")
             if name == "size" and type_ not in ("str", "list", "dict", "dyn"):
-                raise _wrong(argument, f"{_WORDS[type_]} has no size")
+                raise wrong_at(argument.at, f"{_WORDS[type_]} has no size")
             found.append(each)
         return replace(node, arguments=tuple(found)), _RESULTS[name]
 
@@ -164,14 +161,14 @@ class _Resolver:
         taken = node.is_method
         if len(node.arguments) != count:
             wanted, given = count - taken, len(node.arguments) - taken
-            raise _wrong(node, f"{node.name} takes {wanted} arguments, not {given}")
+            raise wrong_at(node.at, f"{node.name} takes {wanted} arguments, not {given}")
 
     def _content(self, node: Call) -> _Typed:
         extensions = _extensions(node)
         kinds = {_CONTENT.get(each.rpartition(".")[2].lower()) for each in extensions}
         if None in kinds or len(kinds) > 1:
-            raise _wrong(
-                node,
+            raise wrong_at(
+                node.at,
                 f"ext({shortened(';'.join(extensions))}) cannot be read",
                 f'there are {", ".join(_CONTENT)}; of others text("tag"), number("score"), '
                 'json("meta"), size("jpg") and has("jpg")',
@@ -187,8 +184,10 @@ class _Resolver:
             if isinstance(found, Leaf) and found.is_content:
                 return HasField(found, "", at=node.at), "bool"
         if len(node.arguments) != 1 or not isinstance(node.arguments[0], Constant):
-            raise _wrong(
-                node, "has asks for a member or a field", 'has("jpg"), has(txt) or has(json.score)'
+            raise wrong_at(
+                node.at,
+                "has asks for a member or a field",
+                'has("jpg"), has(txt) or has(json.score)',
             )
         return Leaf("has", _extensions(node), at=node.at), "bool"
 
@@ -197,9 +196,9 @@ class _Resolver:
         text, pattern = node.arguments
         found, type_ = self.typed(text)
         if type_ not in ("str", "dyn"):
-            raise _wrong(text, f"matches is for texts, and this is {_WORDS[type_]}")
+            raise wrong_at(text.at, f"matches is for texts, and this is {_WORDS[type_]}")
         if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
-            raise _wrong(pattern, "the pattern of matches has to be a text", 'r"^n0[0-9]+"')
+            raise wrong_at(pattern.at, "the pattern of matches has to be a text", 'r"^n0[0-9]+"')
         _compiled(pattern, pattern.value)
         return replace(node, arguments=(found, pattern)), "bool"
 
@@ -207,15 +206,15 @@ class _Resolver:
         self._check_count(node, 3)
         target, variable, body = node.arguments
         if not isinstance(variable, Name):
-            raise _wrong(variable, "a name is missing", 'as in tags.exists(tag, tag == "cat")')
+            raise wrong_at(variable.at, "a name is missing", 'as in tags.exists(tag, tag == "cat")')
         if self._variables:
-            raise _wrong(node, "a list inside a list is not gone through")
+            raise wrong_at(node.at, "a list inside a list is not gone through")
         found, type_ = self.typed(target)
         if type_ not in ("list", "dict", "dyn"):
-            raise _wrong(target, f"{_WORDS[type_]} has no items")
+            raise wrong_at(target.at, f"{_WORDS[type_]} has no items")
         inner, inner_type = _Resolver((variable.name,)).typed(body)
         if inner_type not in ("bool", "dyn"):
-            raise _wrong(body, f"is {_WORDS[inner_type]}, not true or false")
+            raise wrong_at(body.at, f"is {_WORDS[inner_type]}, not true or false")
         return Quantified(node.name, found, variable.name, inner, at=node.at), "bool"
 
     # -- operators --------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ class _Resolver:
             words = f" {operator} ".join(_WORDS.get(each, "anything") for each in types)
             if len(types) == 1:
                 words = f"{operator} {words}"
-            raise _wrong(node, f"{words} has no meaning", _operation_hint(operator, types))
+            raise wrong_at(node.at, f"{words} has no meaning", _operation_hint(operator, types))
         if operator == "-" and len(found) == 1:
             node = replace(node, operator="negative")
         return replace(node, operands=tuple(found)), result
@@ -285,12 +284,12 @@ def _extensions(node: Call) -> tuple[str, ...]:
     """The extensions that a call names: ``"jpg;jpeg"`` means the first one that a record has."""
     argument = node.arguments[0] if len(node.arguments) == 1 else None
     if not isinstance(argument, Constant) or not isinstance(argument.value, str):
-        raise _wrong(node, f"{node.name} takes an extension", f'as in {node.name}("json")')
+        raise wrong_at(node.at, f"{node.name} takes an extension", f'as in {node.name}("json")')
     found = tuple(each.strip() for each in argument.value.split(";"))
     for each in found:
         if not each or each.startswith(".") or set(each) & set("/\0\n\r"):
             hint = "write it without its dot: jpg, seg.png, info.json"
-            raise _wrong(argument, f"{shortened(repr(each))} is no extension", hint)
+            raise wrong_at(argument.at, f"{shortened(repr(each))} is no extension", hint)
     return found
 
 
@@ -299,4 +298,4 @@ def _compiled(node: Node, pattern: str) -> None:
     try:
         compiled(pattern)
     except PatternError as error:
-        raise _wrong(node, f"{shortened(pattern)} is no regular expression: {error}") from None
+        raise wrong_at(node.at, f"{shortened(pattern)} is no regular expression: {error}") from None

@@ -197,7 +197,7 @@ def parse(text: str) -> Node:
     """The tree of ``text``. ``ExpressionError`` names the error and the character where it is."""
     if len(text) > TEXT_MAX:
         raise ExpressionError(f"has {len(text):,} characters, more than {TEXT_MAX:,}")
-    return _Parser(_tokens(text), text).whole()
+    return _Parser(_tokens(text)).whole()
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -216,23 +216,23 @@ def _tokens(text: str) -> list[_Token]:
 def _unreadable(text: str, at: int) -> ExpressionError:
     sign = text[at]
     if sign in "\"'":
-        return _wrong(at, f"the text {shortened(text[at:])} has no end", f"end it with {sign}")
+        return wrong_at(at, f"the text {shortened(text[at:])} has no end", f"end it with {sign}")
     if sign in "{}":
-        return _wrong(at, "maps and messages are not supported")
+        return wrong_at(at, "maps and messages are not supported")
     meant = _WRITTEN_OTHERWISE.get(sign)
-    return _wrong(at, f"{sign!r} means nothing here", f"did you mean {meant}?" if meant else "")
+    return wrong_at(at, f"{sign!r} means nothing here", f"did you mean {meant}?" if meant else "")
 
 
-def _wrong(at: int, message: str, hint: str = "") -> ExpressionError:
+def wrong_at(at: int, message: str, hint: str = "") -> ExpressionError:
+    """The error of the part that begins at character ``at``."""
     return ExpressionError(f"at character {at + 1}: {message}", hint)
 
 
 class _Parser:
     """A recursive-descent parser. ``_depth``: the nesting depth of the part that is being read."""
 
-    def __init__(self, tokens: list[_Token], text: str) -> None:
+    def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
-        self._text = text
         self._next = 0
         self._depth = 0
 
@@ -268,10 +268,10 @@ class _Parser:
     def _unexpected(self, wanted: str) -> ExpressionError:
         token = self._peek()
         if token.kind == "end":
-            return _wrong(token.at, f"{wanted}: the expression ends here")
+            return wrong_at(token.at, f"{wanted}: the expression ends here")
         meant = _WRITTEN_OTHERWISE.get(token.text)
         hint = f"did you mean {meant}?" if meant else ""
-        return _wrong(token.at, f"{wanted} before {shortened(token.text)}", hint)
+        return wrong_at(token.at, f"{wanted} before {shortened(token.text)}", hint)
 
     def _refuse_rest(self) -> None:
         if self._peek().kind != "end":
@@ -314,7 +314,7 @@ class _Parser:
         signs: list[_Token] = []
         while token := self._accept("!", "-"):
             if signs and token.text != signs[-1].text:
-                raise _wrong(token.at, f"{token.text} right behind {signs[-1].text}")
+                raise wrong_at(token.at, f"{token.text} right behind {signs[-1].text}")
             signs.append(token)
         # The sign belongs to the number: without it, -2**63 would not fit in 64 bits.
         if signs and signs[-1].text == "-" and self._peek().kind in ("int", "hex"):
@@ -338,7 +338,7 @@ class _Parser:
                 continue
             name = self._take()
             if name.kind != "name" or name.text in ("true", "false", "null"):
-                raise _wrong(name.at, "the name of a field or method is missing")
+                raise wrong_at(name.at, "the name of a field or method is missing")
             if self._accept("("):
                 arguments = (node, *self._list(")"))
                 node = Call(name.text, arguments, is_method=True, at=name.at)
@@ -386,10 +386,10 @@ class _Parser:
         if word in ("true", "false", "null"):
             return Constant({"true": True, "false": False, "null": None}[word], at=token.at)
         if word in _RESERVED:
-            raise _wrong(token.at, f"{word} is a reserved word")
+            raise wrong_at(token.at, f"{word} is a reserved word")
         following = self._peek()
         if following.kind == "text" and following.at == token.at + len(word):
-            raise _wrong(token.at, "bytes are not supported", 'write "text", or r"raw text"')
+            raise wrong_at(token.at, "bytes are not supported", 'write "text", or r"raw text"')
         if self._accept("("):
             return Call(word, self._list(")"), at=token.at)
         return Name(word, at=token.at)
@@ -399,7 +399,9 @@ class _Parser:
         following = self._peek()
         if following.kind in ("name", "int") and following.at == token.at + len(token.text):
             found = token.text + following.text
-            raise _wrong(token.at, f"{found} is no number" if what == "numbers" else "no operator")
+            raise wrong_at(
+                token.at, f"{found} is no number" if what == "numbers" else "no operator"
+            )
 
 
 def _integer(token: _Token, *, negative: bool = False) -> int:
@@ -408,7 +410,7 @@ def _integer(token: _Token, *, negative: bool = False) -> int:
     number = int(digits, base) if len(digits) <= 32 else 1 << 64
     number = -number if negative else number
     if not -(1 << 63) <= number < 1 << 63:
-        raise _wrong(token.at, f"{shortened(token.text)} does not fit in 64 bits")
+        raise wrong_at(token.at, f"{shortened(token.text)} does not fit in 64 bits")
     return number
 
 
@@ -422,18 +424,20 @@ def _string(token: _Token) -> str:
         code = next((each for each in codes if each), None)
         if sign is not None:
             if sign not in _ESCAPED:
-                raise _wrong(token.at, f"\\{sign} means nothing in a text", 'r"\\d" takes it as is')
+                raise wrong_at(
+                    token.at, f"\\{sign} means nothing in a text", 'r"\\d" takes it as is'
+                )
             return _ESCAPED[sign]
         number = int(code, 16) if code else int(octal, 8)
         if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise _wrong(token.at, f"{match[0]} is no character")
+            raise wrong_at(token.at, f"{match[0]} is no character")
         return chr(number)
 
     return _ESCAPE.sub(character, text[1:-1])
 
 
 def _too_deep(at: int) -> ExpressionError:
-    return _wrong(at, f"parts stand more than {DEPTH_MAX} deep inside each other")
+    return wrong_at(at, f"parts stand more than {DEPTH_MAX} deep inside each other")
 
 
 def _check_depth(node: Node) -> None:

@@ -153,7 +153,7 @@ def contains(budget: Budget, item: object, container: object) -> bool:
         return type(item) is str and item in container
     if not isinstance(container, list):
         raise not_a("a list", container)
-    _check_length(container)
+    check_length(container)
     for at, each in enumerate(container):
         if equal(budget, item, each):
             budget.spend(at)
@@ -162,7 +162,8 @@ def contains(budget: Budget, item: object, container: object) -> bool:
     return False
 
 
-def _check_length(items: list[Any]) -> None:
+def check_length(items: list[Any]) -> None:
+    """``EvaluationError`` for a list that is too long to be searched or iterated."""
     if len(items) > LIST_MAX:
         raise EvaluationError(f"a list has {len(items):,} items, more than {LIST_MAX:,}")
 
