@@ -66,6 +66,19 @@ def is_utf8(content: bytes) -> bool:
     return True
 
 
+def key_problem(key: bytes) -> str:
+    """In words, why no record can have ``key``: its members would be parts of another record, or
+    would be unpacked outside of their directory. "" if a record can have it."""
+    base = key.rpartition(b"/")[2]
+    if b"\0" in key:
+        return "has a zero byte in it"
+    if key.startswith(b"/") or b".." in key.split(b"/"):
+        return "leads out of the directory that it is unpacked in"
+    if b"." in base:
+        return "has a dot, behind which its extension would begin"
+    return "" if base else "has no name behind its last slash"
+
+
 def directory_of(name: str) -> str:
     """The directory that an object is in, with its slash; "" at the top."""
     return name[: name.rfind("/") + 1]

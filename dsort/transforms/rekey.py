@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from annotated_types import MinLen
 
 from dsort.errors import TransformError
-from dsort.naming.names import archive_extension, readable, shortened
+from dsort.naming.names import archive_extension, key_problem, readable, shortened
 from dsort.option_fields import OptionError, option
 from dsort.transforms.base import Step
 
@@ -230,16 +230,9 @@ def check_new_keys(records: RecordTable, new_keys: BytesColumn, owner: str) -> N
 
 def _problem_of(key: bytes) -> str:
     """In words, the fault of a key; "" if it is valid."""
-    base = key.rpartition(b"/")[2]
     if len(key) > KEY_BYTES_MAX:
         return f"has {len(key):,} bytes, more than {KEY_BYTES_MAX:,}"
-    if b"\0" in key:
-        return "has a zero byte in it"
-    if key.startswith(b"/") or b".." in key.split(b"/"):
-        return "leads out of the directory that it is unpacked in"
-    if b"." in base:
-        return "has a dot, behind which its extension would begin"
-    return "" if base else "has no name behind its last slash"
+    return key_problem(key)
 
 
 KEY, STEM = "key", "stem"

@@ -23,6 +23,7 @@ from dsort.user_code.frames import (
     FRAME,
     HANDED_BACK,
     MAY_NAME,
+    NAMES,
     NEW,
     PAGE,
     PAGE_BYTES,
@@ -48,7 +49,6 @@ PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES_MAX = 64 << 20
 """How many bytes of freed memory stay with the process."""
-NAMES = ("utf-8", "surrogateescape")
 
 
 def main() -> None:

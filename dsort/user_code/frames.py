@@ -16,6 +16,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dsort.naming.names import key_problem
+
 FRAME = struct.Struct("<QQIIIQ")
 """Number of the frame, bytes of the memory with its payload, which of the memories that is,
 records, members, bytes of names."""
@@ -246,20 +248,11 @@ class Runner(ABC):
 
 
 def check_key(key: object) -> None:
-    """``BadResultError`` unless a record can have this key. An invalid key could make its members
-    parts of another record, or lead out of the directory where they are unpacked."""
+    """``BadResultError`` unless a record can have this key."""
     if not isinstance(key, str):
         raise BadResultError(f"its __key__ is a {type(key).__name__}, and no text")
-    base = key.rpartition("/")[2]
-    problem = "" if base else "has no name behind its last slash"
-    if "." in base:
-        problem = "has a dot, behind which its extension would begin"
-    if key.startswith("/") or ".." in key.split("/"):
-        problem = "leads out of the directory that it is unpacked in"
-    if "\0" in key:
-        problem = "has a zero byte in it"
-    if problem or not _is_name(key):
-        problem = problem or "is no text that a name can be"
+    problem = key_problem(key.encode(*NAMES)) if _is_name(key) else "is no text that a name can be"
+    if problem:
         raise BadResultError(f"its key {said_briefly(repr(key))} {problem}")
 
 
@@ -279,7 +272,7 @@ def check_extension(extension: object) -> None:
 
 def _is_name(text: str) -> bool:
     try:
-        text.encode("utf-8", "surrogateescape")
+        text.encode(*NAMES)
     except UnicodeEncodeError:
         return False
     return True

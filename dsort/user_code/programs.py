@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from dsort.containers.tar.header import tar_header, tar_padding
 from dsort.user_code.frames import (
+    NAMES,
     BadResultError,
     Outcome,
     Runner,
@@ -42,7 +43,6 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SAID_BYTES = 4096
 READ_BYTES = 1 << 16
 _PLACE = re.compile(r"\$(?:\$|(IN|OUT|KEY)\b|\{(IN|OUT|KEY)\})")
-NAMES = ("utf-8", "surrogateescape")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
