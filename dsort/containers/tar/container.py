@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from dsort.containers.bare_rows import check_keys_in_names
 from dsort.containers.base import Container, Scanner
 from dsort.containers.facets import Hops, Names, Overwriting, Payloads
+from dsort.containers.tar.fields import are_posix
 from dsort.containers.tar.header import (
     BLOCK_BYTES,
     NAME_BYTES,
-    POSIX_MAGIC,
+    PREFIX,
+    TYPE_AT,
     hop,
     link_target,
     other_name,
@@ -39,11 +41,8 @@ from dsort.data.row_bytes import RowBytes, row_by_row
 
 Blocks = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
 
-_PREFIX_AT, _PREFIX_STOP = 345, 500
 _SIZE_AT, _SIZE_DIGITS = 124, 11
 _CHECKSUM_AT, _CHECKSUM_DIGITS = 148, 6
-_TYPE_AT = 156
-_MAGIC_AT: Final = 257
 _EXTENDED_BYTES = 3 * BLOCK_BYTES
 _PAX, _SLASH_0 = ord("x"), ord("0")
 _BLANKS = 8 * ord(" ")
@@ -72,7 +71,7 @@ def _say_no_name(headers: Blocks) -> Bools:
     """Which headers of three blocks are a pax header without a name, followed by the main
     header."""
     digits = headers[:, _SIZE_AT : _SIZE_AT + _SIZE_DIGITS] - np.uint8(_SLASH_0)
-    plain: Bools = (headers[:, _TYPE_AT] == _PAX) & (digits < 8).all(axis=1)
+    plain: Bools = (headers[:, TYPE_AT] == _PAX) & (digits < 8).all(axis=1)
     powers = 8 ** np.arange(_SIZE_DIGITS - 1, -1, -1, dtype=np.int64)
     size_bytes = digits.astype(np.int64) @ powers
     plain &= (size_bytes > 0) & (size_bytes <= BLOCK_BYTES)
@@ -98,14 +97,13 @@ def overwrite_names(headers: UInt8s, names: BytesColumn) -> None:
         flat = blocks.reshape(-1)
         blocks[:, :NAME_BYTES] = 0
         flat[np.arange(len(names.blob)) + np.repeat(places, lengths)] = names.blob
-    prefixed = np.flatnonzero(blocks[:, _PREFIX_AT])
+    prefixed = np.flatnonzero(blocks[:, PREFIX.start])
     if len(prefixed):
-        magic = blocks[prefixed, _MAGIC_AT : _MAGIC_AT + len(POSIX_MAGIC)]
-        posix = (magic == np.frombuffer(POSIX_MAGIC, np.uint8)).all(axis=1)
+        posix = are_posix(blocks[prefixed])
         other = prefixed[~posix]  # other tars have other values there
         unsafe = [row for row in other.tolist() if unsafe_prefix(blocks[row].tobytes())]
-        blocks[prefixed[posix], _PREFIX_AT:_PREFIX_STOP] = 0
-        blocks[unsafe, _PREFIX_AT:_PREFIX_STOP] = 0
+        blocks[prefixed[posix], PREFIX] = 0
+        blocks[unsafe, PREFIX] = 0
     _write_checksums(blocks)
 
 

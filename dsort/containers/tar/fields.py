@@ -7,10 +7,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from dsort.containers.tar.header import BLOCK_BYTES, NAME_BYTES, POSIX_MAGIC, until_nul
+from dsort.containers.tar.header import (
+    BLOCK_BYTES,
+    NAME_BYTES,
+    POSIX_MAGIC,
+    PREFIX,
+    PREFIX_BYTES,
+    until_nul,
+)
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, offsets_of
 
-_PREFIX_AT, _PREFIX_BYTES = 345, 155
 _WORDS = BLOCK_BYTES // 8
 _COMPARED_AT_ONCE = 32  # headers: their answers make rows of the length that NumPy joins fastest
 
@@ -160,10 +166,10 @@ class HeaderFields:
         if not self._have_prefixes():
             return None
         raw = self.raw
-        stray: Bools = raw[:, _PREFIX_AT] != 0
-        stray &= ~_posix(raw)
+        stray: Bools = raw[:, PREFIX.start] != 0
+        stray &= ~are_posix(raw)
         rows = np.flatnonzero(stray)
-        prefix = raw[rows, _PREFIX_AT : _PREFIX_AT + _PREFIX_BYTES]
+        prefix = raw[rows, PREFIX]
         dots = prefix == ord(".")
         stray[rows] = (prefix[:, 0] == ord("/")) | (dots[:, :-1] & dots[:, 1:]).any(axis=1)
         return stray
@@ -254,9 +260,9 @@ def names(raw: UInt8s) -> BytesColumn:
     """The member names in headers ``raw`` (shape ``(n, 512)``), ustar prefixes applied; a copy."""
     field = raw[:, :NAME_BYTES]
     lengths = _until_nul(field)
-    prefixed = raw[:, _PREFIX_AT] != 0
+    prefixed = raw[:, PREFIX.start] != 0
     if prefixed.any():
-        prefixed &= _posix(raw)  # other tars have other values there
+        prefixed &= are_posix(raw)  # other tars have other values there
         if prefixed.any():
             return _prefixed_names(raw, field, lengths, prefixed)
     offsets = offsets_of(lengths)
@@ -267,7 +273,7 @@ def names(raw: UInt8s) -> BytesColumn:
     return BytesColumn(offsets, field[:, :longest][inside])
 
 
-def _posix(raw: UInt8s) -> Bools:
+def are_posix(raw: UInt8s) -> Bools:
     """Which headers are POSIX headers, which have a prefix field."""
     posix: Bools = np.ones(len(raw), np.bool_)
     for at, byte in enumerate(POSIX_MAGIC):
@@ -285,10 +291,10 @@ def _until_nul(field: UInt8s) -> Int64s:
 
 def _prefixed_names(raw: UInt8s, field: UInt8s, lengths: Int64s, prefixed: Bools) -> BytesColumn:
     """Names; those that are ``prefixed`` begin with a prefix and a slash."""
-    prefix = raw[:, _PREFIX_AT : _PREFIX_AT + _PREFIX_BYTES]
+    prefix = raw[:, PREFIX]
     prefix_lengths = np.where(prefixed, _until_nul(prefix), 0)
     slash = np.full((len(raw), 1), ord("/"), np.uint8)
-    column = np.arange(_PREFIX_BYTES)
+    column = np.arange(PREFIX_BYTES)
     inside = np.concatenate(
         [
             column < prefix_lengths[:, np.newaxis],

@@ -15,7 +15,7 @@ from dsort.containers.facets import Hop
 from dsort.errors import CorruptShardError
 
 BLOCK_BYTES = 512
-NAME_BYTES = 100
+NAME_BYTES, PREFIX_BYTES = 100, 155
 POSIX_MAGIC = b"ustar\0"
 GNU_MAGIC = b"ustar  \0"  # magic and version in one: old GNU headers have no version of their own
 OCTAL_SIZE_MAX = 0o77777777777
@@ -26,7 +26,8 @@ PaxRecords = list[tuple[bytes, bytes]]
 _SIZE = slice(124, 136)
 _CHECKSUM = slice(148, 156)
 _MAGIC = slice(257, 263)
-_PREFIX = slice(345, 500)
+PREFIX = slice(345, 500)
+TYPE_AT = 156
 _PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
 _OCTAL_DIGITS = b"01234567"
 _SHOWN_MAX = 300
@@ -79,7 +80,7 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
         raise CorruptShardError(shard, at, _what_else(at, block))
     name, _, _ = block[:100].partition(b"\0")
     if block[345] and block[_MAGIC] == POSIX_MAGIC:
-        name = until_nul(block[_PREFIX]) + b"/" + name
+        name = until_nul(block[PREFIX]) + b"/" + name
     try:
         size_bytes = _number(block[_SIZE])
     except ValueError as problem:
@@ -96,7 +97,7 @@ def stray_prefix(block: bytes) -> bytes:
     """
     if not block[345] or block[_MAGIC] == POSIX_MAGIC or block[156] in _PREFIXLESS:
         return b""
-    return until_nul(block[_PREFIX])
+    return until_nul(block[PREFIX])
 
 
 def unsafe_prefix(block: bytes) -> bool:
@@ -274,7 +275,6 @@ def _field(value: int, width: int) -> bytes:
     return mark + value.to_bytes(width, "big", signed=True)[1:]
 
 
-_PREFIX_BYTES = 155
 _NAMES = (b"path", b"GNU.sparse.name")
 
 
@@ -360,9 +360,9 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
     prefix, name = short or (b"", new_name[:NAME_BYTES])
     parts.set_main(0, name, NAME_BYTES)
     if parts.posix:  # other tars have other values there
-        parts.set_main(345, prefix, _PREFIX_BYTES)
+        parts.set_main(345, prefix, PREFIX_BYTES)
     elif unsafe_prefix(parts.main):
-        parts.set_main(345, b"", _PREFIX_BYTES)
+        parts.set_main(345, b"", PREFIX_BYTES)
     return parts.blocks()
 
 
@@ -426,7 +426,7 @@ def _short_form(name: bytes, posix: bool) -> tuple[bytes, bytes] | None:
     if len(name) <= NAME_BYTES:
         return b"", name
     if posix:
-        slash = name.rfind(b"/", 0, _PREFIX_BYTES + 1)
+        slash = name.rfind(b"/", 0, PREFIX_BYTES + 1)
         if slash > 0 and 0 < len(name) - slash - 1 <= NAME_BYTES:
             return name[:slash], name[slash + 1 :]
     return None
@@ -434,7 +434,6 @@ def _short_form(name: bytes, posix: bool) -> tuple[bytes, bytes] | None:
 
 _MAGIC_FIELD = slice(257, 262)
 _BELONGS_TO_NEXT = b"xXgLK"
-_TYPE_AT = 156
 _REGULAR_FILE = ord("0")
 
 
@@ -448,7 +447,7 @@ def hop(block: bytes, at: int) -> Hop | None:
         size_bytes = int(block[_SIZE].strip(b"\0 "), 8)
     except ValueError:
         return None
-    name = b"" if block[_TYPE_AT] in _BELONGS_TO_NEXT else until_nul(block[:100])
+    name = b"" if block[TYPE_AT] in _BELONGS_TO_NEXT else until_nul(block[:100])
     return Hop(at + BLOCK_BYTES + padded_bytes(max(size_bytes, 0)), name)
 
 
@@ -457,7 +456,7 @@ def plain_payload(block: bytes) -> int | None:
     other kinds, and for sizes that programs read differently."""
     if len(block) < BLOCK_BYTES or block[_MAGIC_FIELD] != b"ustar":
         return None
-    if block[_TYPE_AT] != _REGULAR_FILE:
+    if block[TYPE_AT] != _REGULAR_FILE:
         return None
     digits, end = block[_SIZE][:-1], block[_SIZE][-1:]
     if not digits.isdigit() or end not in b"\0 " or until_nul(block[:100]).endswith(b"/"):
