@@ -35,12 +35,7 @@ _HEAD_BYTES: Final = 8
 _WORD_BYTES: Final = 8
 _BYTE_NUMBERS: Final = np.uint64(0x0001_0203_0405_0607)
 _LAST_LINE_BYTES_MAX: Final = 64 << 20
-_OTHERS: Final = {
-    b"\xff\xfe": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
-    "feeds of ASCII",
-    b"\xfe\xff": "UTF-16 text: lines are looked for in UTF-8 or another encoding with the line "
-    "feeds of ASCII",
-}
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _LINE_FEED, _RETURN, _SPACE, _TAB = b"\n\r \t"
 
 
@@ -145,9 +140,13 @@ class LineScan:
 
     def _look_at_head(self, head: bytes) -> None:
         """Check for bytes with which no file of lines begins."""
-        for magic, what in _OTHERS.items():
-            if head.startswith(magic):
-                raise CorruptShardError(self._shard, 0, f"it is {what}")
+        if head.startswith(_UTF_16):
+            raise CorruptShardError(
+                self._shard,
+                0,
+                "it is UTF-16 text: lines are looked for in UTF-8 or another encoding with the "
+                "line feeds of ASCII",
+            )
         if head.startswith(BOM):
             self._bom = True
             self._looked_at = self._line_start = len(BOM)

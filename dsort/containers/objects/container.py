@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
@@ -345,12 +346,7 @@ def _msgpack_map_head(pairs: int) -> bytes:
 
 
 def _msgpack_text(content: bytes) -> bytes:
-    if not is_utf8(content):
-        return _msgpack_bytes_head(len(content), content) + content
-    size_bytes = len(content)
-    if size_bytes < 32:
-        return bytes([0xA0 | size_bytes]) + content
-    return _sized(0xD9, size_bytes) + content
+    return msgspec.msgpack.encode(content.decode() if is_utf8(content) else content)
 
 
 def _msgpack_bytes_head(size_bytes: int, key: bytes) -> bytes:
@@ -360,15 +356,11 @@ def _msgpack_bytes_head(size_bytes: int, key: bytes) -> bytes:
             "knows no bytes over 4 GiB",
             hint="choose another output_extension",
         )
-    return _sized(0xC4, size_bytes)
-
-
-def _sized(first: int, size_bytes: int) -> bytes:
     if size_bytes < 1 << 8:
-        return struct.pack(">BB", first, size_bytes)
+        return struct.pack(">BB", 0xC4, size_bytes)
     if size_bytes < 1 << 16:
-        return struct.pack(">BH", first + 1, size_bytes)
-    return struct.pack(">BI", first + 2, size_bytes)
+        return struct.pack(">BH", 0xC5, size_bytes)
+    return struct.pack(">BI", 0xC6, size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
