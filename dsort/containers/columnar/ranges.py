@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
@@ -188,10 +189,8 @@ class MemorySource:
         return self._data[offset : offset + length]
 
 
-class SourceFile:
+class SourceFile(io.RawIOBase):
     """A source with the interface of Python's files."""
-
-    closed = False
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -232,12 +231,6 @@ class SourceFile:
 
     def seekable(self) -> bool:
         return True
-
-    def writable(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        """Nothing is written."""
 
     def close(self) -> None:
         """The opener of the source closes it."""

@@ -7,6 +7,7 @@ arrays end.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -187,10 +188,8 @@ class RowGroups:
             self._rows = self._bytes = 0
 
 
-class _Sink:
+class _Sink(io.RawIOBase):
     """The file that pyarrow writes to: a Python file without a position of its own."""
-
-    closed = False
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -201,20 +200,8 @@ class _Sink:
             self._write([view])
         return len(view)
 
-    def flush(self) -> None:
-        """The receiver decides when to flush."""
-
-    def close(self) -> None:
-        """The receiver closes it."""
-
-    def readable(self) -> bool:
-        return False
-
     def writable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return False
 
 
 def byte_sink(write: Write) -> Any:
