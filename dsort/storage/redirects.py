@@ -8,8 +8,9 @@ have the path or the query of a URL, which may be signed.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final
@@ -25,7 +26,7 @@ from urllib3.util import make_headers, parse_url
 from dsort.errors import StorageError, TransientStorageError
 from dsort.storage.bucket import Meaning
 from dsort.storage.limit import StoreLimits
-from dsort.storage.objects import ObjectErrors
+from dsort.storage.objects import ObjectErrors, error_of, meaning_of_status
 from dsort.version import VERSION
 
 REDIRECTS_MAX: Final = 5
@@ -35,6 +36,8 @@ _STALL_SECONDS_MAX: Final = 60.0  # without a byte
 _READ_BYTES: Final = 1 << 20  # at once; urllib3 copies the bytes
 _SETTLED_BYTES_MAX: Final = 64 << 10  # of a body that is not needed, to keep its connection
 _SETTLE_SECONDS_MAX: Final = 5.0
+_OK: Final = (200, 206)
+_NATURAL: Final = r"[0-9]{1,19}"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -160,6 +163,41 @@ class RuledWeb:
                 return Reply(raw, said, "", seconds_max)
             _settle(raw)
         raise StorageError(f"the store sends its readers on more than {REDIRECTS_MAX} times")
+
+    def body_sent_on(
+        self, url: str, wanted: str, head: Callable[[], Mapping[str, Any]], action: str
+    ) -> tuple[dict[str, Any], WebBody]:
+        """(the fields of a reply of GetObject, the body) from ``url``, to which an S3 gateway has
+        sent its reader on. ``wanted``: the range as a header, or "". ``head``: requests the facts
+        of the object.
+
+        The server of bytes has ETags of its own, so the gateway is asked for the facts of the
+        object before and after it has named the place: an object that was replaced in between has
+        another ETag then.
+        """
+        reply = self.reply(action, "GET", url, {"Range": wanted} if wanted else {})
+        if reply.status not in _OK:
+            reply.close()
+            raise error_of(meaning_of_status(reply.status), action)
+        given = reply.headers.get("Content-Range", "")
+        length = reply.headers.get("Content-Length", "")
+        try:
+            found = head()
+            whole = given.rpartition("/")[2] or length
+            if whole != str(found["ContentLength"]) or not re.fullmatch(_NATURAL, length):
+                raise TransientStorageError(
+                    f"cannot {action}: the reply is about {whole[:20] or 'no'} bytes, the object "
+                    f"has {found['ContentLength']:,}"
+                )
+        except BaseException:
+            reply.raw.close()
+            raise
+        facts = {
+            **{name: found.get(name) for name in ("LastModified", "ETag")},
+            "ContentLength": int(length),
+            "ContentRange": given,
+        }
+        return facts, WebBody(reply.raw, int(length), action)
 
     def _check(self, there: tuple[str, str, int]) -> None:
         scheme, host, _ = there

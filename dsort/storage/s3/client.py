@@ -29,6 +29,7 @@ from dsort.storage.bucket import INTERNAL_PREFIX, ObjectInfo
 from dsort.storage.limit import StoreLimits
 from dsort.storage.object_reader import ByteStream
 from dsort.storage.objects import Fetched, KeyPrefix, ObjectErrors, PreconditionError
+from dsort.storage.redirects import RuledWeb
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.replies import (
     S3Errors,
@@ -37,9 +38,9 @@ from dsort.storage.s3.replies import (
     field_of,
     list_pages,
     read_listings_quickly,
+    sent_on_to,
     whole_seconds_ns,
 )
-from dsort.storage.s3.sent_on import SentOn, place_of
 from dsort.storage.transport import made_once
 
 # --------------------------------------------------------------------------------------------------
@@ -305,14 +306,15 @@ class S3Client:
                 reply = self.api.get_object(**self.target(name), **more)
                 stream = _Body(reply["Body"], name, self.uri)
             except boto.ClientError as error:
-                place = place_of(error)
+                place = sent_on_to(error)
                 if not place:
                     raise
                 if pinned is None:
                     self._sends_on = True
                     return self._fetch_as_found(name, start, stop)
                 head, action = partial(self.head_reply, name), f"read {name} in bucket {self.uri}"
-                reply, stream = self._sent_on.get(place, more.get("Range", ""), head, action)
+                wanted = more.get("Range", "")
+                reply, stream = self._web.body_sent_on(place, wanted, head, action)
         try:
             info = _info(name, reply, start)
         except StorageError:
@@ -338,8 +340,8 @@ class S3Client:
             raise TransientStorageError(text) from None
 
     @cached_property
-    def _sent_on(self) -> SentOn:
-        return SentOn(self.api.meta.endpoint_url, self._limits)
+    def _web(self) -> RuledWeb:
+        return RuledWeb(self.api.meta.endpoint_url, self._limits, {})
 
     def put(self, name: str, data: bytes) -> None:
         """Store a small object."""

@@ -40,6 +40,7 @@ from dsort.storage.objects import (
     one_line,
 )
 
+_FOUND = 302
 _REGION_HINT = "give the bucket's region"
 _TRANSIENT_CODES = (
     "BadDigest",  # the store found that it was damaged on the way
@@ -109,6 +110,15 @@ def code_of(error: boto.ClientError) -> str:
     """The error code of the store, such as ``NoSuchKey``; for a reply without a body it is the HTTP
     status."""
     return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def sent_on_to(error: boto.ClientError) -> str:
+    """The URL to which a gateway sends its reader on, which botocore takes for an error; "" if
+    ``error`` is another one."""
+    facts = error.response.get("ResponseMetadata", {})
+    if facts.get("HTTPStatusCode") != _FOUND:
+        return ""
+    return str(facts.get("HTTPHeaders", {}).get("location", ""))
 
 
 def meaning_of_s3_error(error: BaseException) -> Meaning | None:

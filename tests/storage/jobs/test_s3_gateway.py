@@ -24,7 +24,6 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.redirects import Reply, RuledWeb
 from dsort.storage.ref import BucketRef
 from dsort.storage.s3.bucket import S3Bucket
-from dsort.storage.s3.sent_on import SentOn
 from tests.support.bucket_suite import BucketSuite
 from tests.support.datasets import small_dataset, write_shards
 from tests.support.object_stores import MIB, SMALL, TOKEN, upload
@@ -115,9 +114,9 @@ def test_an_object_that_is_replaced_while_it_is_opened_is_read_from_one_version(
     gateway.behave(redirects_all=True)
     bucket, other = bucket_of(gateway, tries_max=3), bytes(range(100)) * 2
     bucket.write("a", bytes(200))
-    get, left = SentOn.get, [other, b"x" * 200]
+    get, left = RuledWeb.body_sent_on, [other, b"x" * 200]
 
-    def with_a_writer(self: SentOn, url: str, wanted: str, head: Any, action: str) -> Any:
+    def with_a_writer(self: RuledWeb, url: str, wanted: str, head: Any, action: str) -> Any:
         def replaced_before() -> Any:
             if left:
                 bucket.write("a", left.pop())
@@ -125,7 +124,7 @@ def test_an_object_that_is_replaced_while_it_is_opened_is_read_from_one_version(
 
         return get(self, url, wanted, replaced_before, action)
 
-    monkeypatch.setattr(SentOn, "get", with_a_writer)
+    monkeypatch.setattr(RuledWeb, "body_sent_on", with_a_writer)
     with bucket.open("a") as opened:
         opened.read_into(whole := memoryview(bytearray(200)), 0)
         assert opened.info == bucket.stat("a")
@@ -148,7 +147,8 @@ def test_a_reply_without_its_length_is_asked_for_again(
     raw = HTTPResponse(BytesIO(b"hello"), headers, 206, preload_content=False)
     monkeypatch.setattr(RuledWeb, "ask", lambda *_, **__: Reply(raw, {}, "", 60.0))
     with raises(TransientStorageError, "read a"):
-        SentOn("http://host", SMALL).get("x", "bytes=0-4", lambda: {"ContentLength": 5}, "read a")
+        web = RuledWeb("http://host", SMALL, {})
+        web.body_sent_on("x", "bytes=0-4", lambda: {"ContentLength": 5}, "read a")
 
 
 @pytest.mark.parametrize(
