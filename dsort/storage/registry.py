@@ -86,6 +86,9 @@ class Store:
         bucket, prefix = _split(uri)
         return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
 
+    def load(self) -> None:
+        """Load the libraries of the store, for all forks that this process will make."""
+
     def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         """The bucket ``ref``; it need not exist. No request is made.
 
@@ -115,8 +118,11 @@ class _S3(Store):
     )
     web_address = r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]*)?\.amazonaws\.com(?:\.cn)?"
 
+    def load(self) -> None:
+        # Jobs over directories do not need it.
+        import dsort.storage.s3.bucket  # noqa: F401
+
     def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
-        # This import loads botocore, which jobs over directories do not need.
         from dsort.storage.s3.bucket import S3Bucket
 
         return S3Bucket(ref, limits, transport)

@@ -36,6 +36,7 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket
 from dsort.storage.ref import BucketRef
+from dsort.storage.registry import store_of
 from dsort.storage.routed import BucketPlace, open_inputs
 
 ORDER_FILE: Final = "order.json"
@@ -79,10 +80,21 @@ def main(works: Mapping[str, Work]) -> int:
         if not descriptors:
             return 0
         (answer,) = descriptors
+        directory = Path(os.fsdecode(message))
+        _load_store(directory)
         if os.fork() == 0:
             control.close()
-            os._exit(_done(works, Path(os.fsdecode(message)), answer, parent=ours))
+            os._exit(_done(works, directory, answer, parent=ours))
         os.close(answer)
+
+
+def _load_store(directory: Path) -> None:
+    """Load the libraries of the store of an order here, because every child would load them again:
+    those of S3 take longer than most looks."""
+    with contextlib.suppress(Exception):  # the child reports it
+        store = store_of(_ref_of(json.loads((directory / ORDER_FILE).read_bytes())).scheme)
+        if store is not None:
+            store.load()
 
 
 def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: int) -> int:
@@ -127,9 +139,12 @@ def limit_memory() -> None:
 
 def bucket_of(order: Order) -> Bucket:
     """The bucket that an order names."""
+    return _opened(_ref_of(order), order, order["fetch"])
+
+
+def _ref_of(order: Order) -> BucketRef:
     settings = Settings.of_json(order["settings"])
-    ref = parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there)
-    return _opened(ref, order, order["fetch"])
+    return parse_bucket(order["bucket"], ais_is_there=settings.ais_is_there)
 
 
 def _opened(ref: BucketRef, order: Order, fetch: Mapping[str, Any]) -> Bucket:
