@@ -398,9 +398,11 @@ EXCLUDES: Final = (
     Excludes(("no input",), "no input", hint=EXAMPLES, text="is required", path="input_bck"),
     *(
         Excludes(
-            (name,),
-            "inputs",
+            ("inputs",),
+            name,
             hint=f"move it into an item of inputs, or leave inputs out: {name} is its short form",
+            text="cannot be combined with inputs",
+            path=name,
         )
         for name in ("input_bck", "input_format")
     ),
