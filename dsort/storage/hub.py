@@ -222,7 +222,7 @@ class HubClient:
             if url in pages or len(pages) == PAGES_MAX:
                 raise StorageError(f"cannot {action}: the listing of the Hub has no end")
             pages.add(url)
-            reply = self._replied("GET", url, action)
+            reply = self._web.reply(action, "GET", url, {})
             if reply.headers.get("X-Error-Code") == _NO_ENTRY:
                 reply.close()
                 if self._prefix and wanted.rpartition("/")[0] == self._prefix.rstrip("/"):
@@ -354,21 +354,9 @@ class HubClient:
     ) -> Reply:
         """The reply to a request, if it is a success, or a redirection that is not to be
         followed."""
-        reply = self._replied(method, url, action, headers, leaves=leaves)
+        reply = self._web.reply(action, method, url, headers or {}, leaves=leaves)
         _check(reply, action, has_token=self._has_token)
         return reply
-
-    def _replied(
-        self,
-        method: str,
-        url: str,
-        action: str,
-        headers: Mapping[str, str] | None = None,
-        *,
-        leaves: bool = True,
-    ) -> Reply:
-        """The reply to a request, whatever its status."""
-        return self._web.reply(action, method, url, headers or {}, leaves=leaves)
 
     def refuse(self, *_: object, **__: object) -> NoReturn:
         """``StorageError``: nothing is written to a dataset."""

@@ -93,7 +93,9 @@ class _Inherited:
         self._until_s = time.monotonic() + _INHERITED_SECONDS_MAX
 
     def api(self, ref: BucketRef, limits: StoreLimits) -> S3Api:
-        """The client that the parent process has made, else a new one."""
+        """A client for the bucket ``ref``: that of the buckets that are opened together with it, if
+        they have one; in a new fork, that of its parent; else a new one, which searches for
+        credentials. Raises botocore's errors."""
         reached = ref.endpoint_url, ref.region, ref.profile, limits.request_seconds_max
         variables = tuple((key, each) for key, each in os.environ.items() if key.startswith("AWS_"))
         key = *reached, _connections_max(limits), variables
@@ -105,13 +107,6 @@ class _Inherited:
 
 
 _inherited = _Inherited()
-
-
-def make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
-    """A client for the bucket ``ref``. A new client searches for credentials. A bucket that is
-    opened together with others uses their client, if they have one; a new fork uses the client of
-    its parent. Raises botocore's errors."""
-    return _inherited.api(ref, limits)
 
 
 def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
@@ -222,7 +217,7 @@ class S3Client:
         self._was_seen = False
         self._sends_on = False
         with S3Errors(f"open bucket {self.uri}"):
-            self._made = make_api(ref, limits)
+            self._made = _inherited.api(ref, limits)
         self.api: Any = self._made.client
         self.region: str = self._made.region
         self.checks_parts = self._made.sends_checksums
