@@ -269,16 +269,11 @@ def test_a_missing_database_is_reported(postgres: PostgresServer) -> None:
         open_database(postgres.url("nowhere"))
 
 
-def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["notes.txt", "notes.txt/service.db"])
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").write_text("dear diary " * 200)
-    with raises(StorageError, "notes.txt"):
-        open_database(f"sqlite:///{tmp_path}/notes.txt")
-
-
-def test_a_path_below_a_file_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with raises(StorageError, f"{tmp_path}/file"):
-        open_database(f"sqlite:///{tmp_path}/file/service.db")
+    with raises(StorageError, f"{tmp_path}/notes.txt"):
+        open_database(f"sqlite:///{tmp_path}/{name}")
 
 
 def test_a_client_that_hangs_in_a_transaction_does_not_keep_its_locks(

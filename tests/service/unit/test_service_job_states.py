@@ -25,12 +25,12 @@ from dsort.service.jobs.queue import (
     conflict_of,
     is_known,
 )
-from dsort.service.jobs.states import ENDED, QUEUED, STATES, Event, transition
+from dsort.service.jobs.states import STATES, Event, transition
 from tests.support.internals import overlap
 from tests.support.job_rows import job_row
 from tests.support.refusals import raises
 from tests.support.service_here import SPEC, ServiceHere, service_here
-from tests.test_architecture import PACKAGE, named, nodes, none_of, sources
+from tests.test_architecture import PACKAGE, named, nodes, none_of, sources, text_of
 
 CHANGES = PACKAGE / "service/jobs/changes.py"
 EVENTS: tuple[Event, ...] = get_args(Event)
@@ -67,20 +67,9 @@ def test_an_event_leads_from_each_state_to_one_other_or_is_refused(
         transition(job(state), event)
 
 
-def test_a_new_job_waits_and_can_come_to_every_state() -> None:
-    reached, left = set[str](), [QUEUED]
-    while left:
-        state = left.pop()
-        if state not in reached:
-            reached.add(state)
-            left += LEADS[state].values()
-    assert reached == set(STATES)
-
-
-@pytest.mark.parametrize("state", sorted(ENDED))
+@pytest.mark.parametrize("state", STATES)
 def test_a_job_that_has_ended_changes_on_request_alone(state: str) -> None:
-    assert set(LEADS[state]) <= {"resumed"}
-    assert job(state).ended
+    assert job(state).ended == (set(LEADS[state]) <= {"resumed"})
 
 
 def test_one_statement_alone_changes_the_state_of_a_job() -> None:
@@ -88,6 +77,8 @@ def test_one_statement_alone_changes_the_state_of_a_job() -> None:
     or makes a row with another state than that of a new job."""
     wrong, changes = [], 0
     for path in sources("dsort"):
+        if "service.database" not in text_of(path):  # knows neither the table nor its rows
+            continue
         for call in nodes(path, ast.Call):
             text = ast.unparse(call.func)
             columns = {each.arg for each in call.keywords}
