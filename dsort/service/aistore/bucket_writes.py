@@ -295,8 +295,7 @@ def refuse_in_use(
     Without this check, the job would notice the change and fail; with it, the writer gets an error,
     and the job continues. A job that begins meanwhile notices the change itself."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
-    with database.reading() as connection:
-        rows = connection.execute(query).all()
+    rows = database.rows(query)
     for name, (job_id, input_uri, claims) in product(names if rows else (), rows):
         if _may_write(claims, uri, name):
             raise ConflictError(
@@ -315,9 +314,7 @@ def _refuse_bucket_in_use(database: Database, uri: str) -> None:
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.output_uri).where(
         jobs.c.state.in_(("queued", "running"))
     )
-    with database.reading() as connection:
-        rows = connection.execute(query).all()
-    for job_id, *texts in rows:
+    for job_id, *texts in database.rows(query):
         for other in (each for text in texts for each in split_uris(text)):
             if is_within(uri, "", other) or is_within(other, "", uri):
                 raise ConflictError(

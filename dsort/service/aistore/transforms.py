@@ -168,18 +168,16 @@ class TransformStore:
         query = select(transforms).where(columns.name == name, columns.removed_at.is_(None))
         if version is not None:
             query = query.where(columns.version == version)
-        with self._database.reading() as connection:
-            row = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
-        if row is None:
+        found = self._database.rows(query.order_by(columns.version.desc()).limit(1))
+        if not found:
             raise _none_of(name, version)
-        return _named(row)
+        return _named(found[0])
 
     def versions(self, name: str) -> list[int]:
         """The numbers of all versions that are not removed."""
         columns = transforms.c
         query = select(columns.version).where(columns.name == name, columns.removed_at.is_(None))
-        with self._database.reading() as connection:
-            return list(connection.scalars(query.order_by(columns.version)))
+        return [each.version for each in self._database.rows(query.order_by(columns.version))]
 
     def list(self, *, limit: int, before: int | None = None) -> TransformPage:
         """Versions that are not removed, ``limit`` at most, of the rows below ``before``."""
@@ -188,8 +186,7 @@ class TransformStore:
         if before is not None:
             query = query.where(columns.number < before)
         query = query.order_by(columns.number.desc()).limit(limit + 1)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows(query)
         following = rows[limit - 1].number if len(rows) > limit else None
         return TransformPage([_named(row) for row in rows[:limit]], following)
 

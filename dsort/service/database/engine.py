@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pydantic_core
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, Row, Select, create_engine, event, select
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import (
     ArgumentError,
@@ -68,6 +68,13 @@ class Database(ClosesOnExit):
         PostgreSQL each query sees all commits from before it begins."""
         with self._connected() as connection:
             yield connection
+
+    def rows(
+        self, query: Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[*tuple[Any, ...]]]:
+        """All rows of one query. ``values``: of its parameters."""
+        with self._connected() as connection:
+            return connection.execute(query, values or {}).all()
 
     @contextlib.contextmanager
     def writing(self, *, alone: str = "") -> Iterator[Connection]:

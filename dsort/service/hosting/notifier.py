@@ -57,10 +57,10 @@ class NoticeStore:
         """A notice that is due now; no other caller gets it for ``HELD_S``. None if none is due."""
         now_s = self._clock()
         query = select(notices).where(notices.c.next_try_at <= now_s)
-        with self._database.reading() as connection:
-            found = connection.execute(query.order_by(notices.c.next_try_at).limit(1)).first()
-        if found is None:
+        due = self._database.rows(query.order_by(notices.c.next_try_at).limit(1))
+        if not due:
             return None
+        (found,) = due
         with self._database.writing() as connection:
             # Several replicas may have read this row: the first to count the try gets the notice.
             taken = connection.execute(

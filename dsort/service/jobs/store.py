@@ -225,10 +225,8 @@ class JobStore:
         behind. Each submission needs this, so it only counts; a list numbers the whole queue."""
         if row.state != QUEUED:
             return None
-        with self._database.reading() as connection:
-            groups = connection.execute(_GROUPS, {"number": row.number}).all()
         running, higher, lines = Counter[str](), 0, []
-        for each in groups:
+        for each in self._database.rows(_GROUPS, {"number": row.number}):
             if each.state == RUNNING:
                 running[each.owner] += each.length
             elif each.priority > row.priority:
@@ -260,8 +258,7 @@ class JobStore:
     def count_by_state(self) -> dict[str, int]:
         """The number of jobs in each state."""
         query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
-        with self._database.reading() as connection:
-            return {row.state: row[1] for row in connection.execute(query)}
+        return {row.state: row[1] for row in self._database.rows(query)}
 
     def running(self) -> Sequence[JobRow]:
         """All running jobs, on all replicas."""
@@ -275,16 +272,12 @@ class JobStore:
         query = select(events).where(events.c.number > number).order_by(events.c.number)
         if job_id is not None:
             query = query.where(events.c.job_id == job_id)
-        with self._database.reading() as connection:
-            found = connection.execute(query.limit(limit))
-            return [
-                EventRow(each.number, each.job_id, each.at, each.kind, each.data) for each in found
-            ]
+        return [EventRow(*each) for each in self._database.rows(query.limit(limit))]
 
     def last_event(self) -> int:
         """The number of the newest event; 0 if there is none."""
-        with self._database.reading() as connection:
-            return connection.execute(select(func.max(events.c.number))).scalar_one() or 0
+        ((number,),) = self._database.rows(select(func.max(events.c.number)))
+        return number or 0
 
     def ask_stop(self, job_id: str, reason: str = "", *, as_failure: bool = False) -> JobRow:
         """Stop a queued job at once. Request the stop of a running job, and of a job that was put

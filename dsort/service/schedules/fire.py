@@ -118,8 +118,7 @@ class ScheduleKeeper(TurnThread):
     def waiting(self) -> Sequence[str]:
         """The schedules with a run that waits for the end of the job that it replaces."""
         query = select(schedule_runs.c.schedule_id).where(schedule_runs.c.outcome == WAITING)
-        with self._database.reading() as connection:
-            return connection.execute(query.distinct()).scalars().all()
+        return [each.schedule_id for each in self._database.rows(query.distinct())]
 
     def fire(self, schedule_id: str) -> bool:
         """Take the next step of a schedule that is due. Return whether to look again, because the
@@ -213,11 +212,11 @@ class ScheduleKeeper(TurnThread):
     def _row(self, schedule_id: str) -> ScheduleRow | None:
         """The row of a schedule. ``ConflictError`` if its definition cannot be read."""
         query = select(schedules).where(schedules.c.schedule_id == schedule_id)
-        with self._database.reading() as connection:
-            found = connection.execute(query).first()
-        row = None if found is None else schedule_row(found)
-        if row is not None:
-            row.check_readable()
+        found = self._database.rows(query)
+        if not found:
+            return None
+        row = schedule_row(found[0])
+        row.check_readable()
         return row
 
     def _make(self, row: ScheduleRow, due_s: float) -> JobRow | DsortError:
@@ -237,8 +236,7 @@ class ScheduleKeeper(TurnThread):
         query = select(table.c.due_at).where(
             table.c.schedule_id == row.schedule_id, table.c.due_at >= moment_s
         )
-        with self._database.reading() as connection:
-            taken = set(connection.execute(query).scalars())
+        taken = {each.due_at for each in self._database.rows(query)}
         anchor_s = row.created_at
         while moment_s in taken or moment_s == next_due(
             row.definition, anchor_s=anchor_s, after_s=moment_s - 1

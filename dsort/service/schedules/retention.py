@@ -107,9 +107,8 @@ class ScheduleResults:
         """The newest finished jobs of all users that wrote views."""
         is_view = jobs.c.spec["output"].as_string() == "view"
         query = select(jobs.c.job_id, jobs.c.spec).where(jobs.c.state == "finished", is_view)
-        with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(jobs.c.number.desc()).limit(VIEWS_MAX)).all()
-        return [ViewJob(*row) for row in rows]
+        newest = query.order_by(jobs.c.number.desc()).limit(VIEWS_MAX)
+        return [ViewJob(*row) for row in self._database.rows(newest)]
 
     @contextlib.contextmanager
     def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
@@ -141,8 +140,7 @@ class ScheduleResults:
         query = select(*(jobs.c[name] for name in Result.__struct_fields__)).where(
             jobs.c.after_commit.is_not(None), jobs.c.due_at.is_not(None), *conditions
         )
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows(query)
         found = [Result(*row) for row in rows if row.after_commit is not None]  # nor JSON's null
         return sorted(found, key=lambda each: each.order, reverse=True)
 

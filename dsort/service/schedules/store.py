@@ -135,9 +135,8 @@ class ScheduleStore:
 
     def get(self, name: str) -> ScheduleRow | None:
         """The schedule of that name; None if there is none."""
-        with self.database.reading() as connection:
-            found = connection.execute(select(schedules).where(schedules.c.name == name)).first()
-        return None if found is None else schedule_row(found)
+        found = self.database.rows(select(schedules).where(schedules.c.name == name))
+        return schedule_row(found[0]) if found else None
 
     def list(self, *, visible: ColumnElement[bool] | None = None) -> Sequence[ScheduleRow]:
         """All schedules by name; ``visible``: a condition on the table that selects what may be
@@ -145,8 +144,7 @@ class ScheduleStore:
         query = select(schedules).order_by(schedules.c.name)
         if visible is not None:
             query = query.where(visible)
-        with self.database.reading() as connection:
-            return [schedule_row(each) for each in connection.execute(query)]
+        return [schedule_row(each) for each in self.database.rows(query)]
 
     def runs(
         self, schedule_id: str, *, limit: int = 50, before: int | None = None
@@ -157,8 +155,7 @@ class ScheduleStore:
         if before is not None:
             query = query.where(table.c.number < before)
         query = query.order_by(table.c.number.desc()).limit(limit)
-        with self.database.reading() as connection:
-            return [run_row(each) for each in connection.execute(query)]
+        return [run_row(each) for each in self.database.rows(query)]
 
     def last_runs(self, schedule_ids: Iterable[str]) -> dict[str, RunRow]:
         """The newest run of each schedule, by schedule id."""
@@ -168,9 +165,8 @@ class ScheduleStore:
             .where(table.c.schedule_id.in_(list(schedule_ids)))
             .group_by(table.c.schedule_id)
         )
-        with self.database.reading() as connection:
-            found = connection.execute(_runs_with_jobs().where(table.c.number.in_(newest)))
-            return {each.schedule_id: run_row(each) for each in found}
+        found = self.database.rows(_runs_with_jobs().where(table.c.number.in_(newest)))
+        return {each.schedule_id: run_row(each) for each in found}
 
     def now_s(self) -> float:
         """The time by this store's clock."""

@@ -65,8 +65,7 @@ class Audit:
         query = select(audit).order_by(audit.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.number < before)
-        with self._database.reading() as connection:
-            return [AuditRow(*row) for row in connection.execute(query)]
+        return [AuditRow(*row) for row in self._database.rows(query)]
 
 
 def _fitting(text: str, characters_max: int) -> str:

@@ -334,8 +334,7 @@ class TokenStore:
 
     def any(self) -> bool:
         """Whether there is a token that is accepted."""
-        with self._database.reading() as connection:
-            return connection.execute(select(tokens).where(self._alive())).first() is not None
+        return bool(self._database.rows(select(tokens).where(self._alive()).limit(1)))
 
     def _read(self, *conditions: ColumnElement[bool]) -> Sequence[tuple[StoredToken, bytes]]:
         """The tokens by name, each with the digest of its secret."""
@@ -345,8 +344,7 @@ class TokenStore:
             .where(*conditions)
             .order_by(tokens.c.name, token_buckets.c.place)
         )
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows(query)
         return [_stored(list(those)) for _, those in groupby(rows, lambda row: row.token_id)]
 
     def _alive(self) -> Any:
