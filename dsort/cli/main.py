@@ -151,33 +151,6 @@ _SECTIONS: Final[Mapping[str, Sequence[_Verb]]] = {
     "Tools": (_Verb("gen-shards", "gen_shards:gen_shards", "Write test shards."),),
 }
 _VERBS: Final = tuple(verb for verbs in _SECTIONS.values() for verb in verbs)
-_SCHEDULE_VERBS: Final = (
-    _Verb("add", "schedule:add", "Add a schedule."),
-    _Verb("ls", "schedule:ls", "List schedules."),
-    _Verb("show", "schedule:show", "Show a schedule and its runs."),
-    _Verb("pause", "schedule:pause", "Pause a schedule."),
-    _Verb("resume", "schedule:resume", "Resume a schedule that is paused."),
-    _Verb("run", "schedule:run", "Submit the job of a schedule now."),
-    _Verb("rm", "schedule:rm", "Remove a schedule."),
-)
-_TRANSFORM_VERBS: Final = (
-    _Verb("add", "transform:add", "Add a named transform, or its next version."),
-    _Verb("ls", "transform:ls", "List transforms with their versions."),
-    _Verb("show", "transform:show", "Print a transform."),
-    _Verb("rm", "transform:rm", "Remove a transform, or one version of a transform."),
-)
-_TOKEN_VERBS: Final = (
-    _Verb("add", "token:add", "Make a token, and print the token."),
-    _Verb("ls", "token:ls", "List tokens, without their secrets."),
-    _Verb("rm", "token:rm", "Remove a token."),
-)
-_VIEW_VERBS: Final = (
-    _Verb("export", "result:export", "List the ranges of a view for other programs."),
-)
-_SPEC_VERBS: Final = (
-    _Verb("check", "start:check", "Check a job spec."),
-    _Verb("schema", "start:schema", "Print the JSON Schema of a job spec."),
-)
 
 
 class _Group(NamedTuple):
@@ -189,11 +162,51 @@ class _Group(NamedTuple):
 
 
 _GROUPS: Final[Mapping[str, _Group]] = {
-    "schedule": _Group("Service", "Jobs that a service submits at set times.", _SCHEDULE_VERBS),
-    "token": _Group("Service", "Tokens of the users of a service.", _TOKEN_VERBS),
-    "transforms": _Group("Service", "Transforms with names and versions.", _TRANSFORM_VERBS),
-    "view": _Group("Look", "Views for other programs.", _VIEW_VERBS),
-    "spec": _Group("Tools", "Check job specs, and print their schema.", _SPEC_VERBS),
+    "schedule": _Group(
+        "Service",
+        "Jobs that a service submits at set times.",
+        (
+            _Verb("add", "schedule:add", "Add a schedule."),
+            _Verb("ls", "schedule:ls", "List schedules."),
+            _Verb("show", "schedule:show", "Show a schedule and its runs."),
+            _Verb("pause", "schedule:pause", "Pause a schedule."),
+            _Verb("resume", "schedule:resume", "Resume a schedule that is paused."),
+            _Verb("run", "schedule:run", "Submit the job of a schedule now."),
+            _Verb("rm", "schedule:rm", "Remove a schedule."),
+        ),
+    ),
+    "token": _Group(
+        "Service",
+        "Tokens of the users of a service.",
+        (
+            _Verb("add", "token:add", "Make a token, and print the token."),
+            _Verb("ls", "token:ls", "List tokens, without their secrets."),
+            _Verb("rm", "token:rm", "Remove a token."),
+        ),
+    ),
+    "transforms": _Group(
+        "Service",
+        "Transforms with names and versions.",
+        (
+            _Verb("add", "transform:add", "Add a named transform, or its next version."),
+            _Verb("ls", "transform:ls", "List transforms with their versions."),
+            _Verb("show", "transform:show", "Print a transform."),
+            _Verb("rm", "transform:rm", "Remove a transform, or one version of a transform."),
+        ),
+    ),
+    "view": _Group(
+        "Look",
+        "Views for other programs.",
+        (_Verb("export", "result:export", "List the ranges of a view for other programs."),),
+    ),
+    "spec": _Group(
+        "Tools",
+        "Check job specs, and print their schema.",
+        (
+            _Verb("check", "start:check", "Check a job spec."),
+            _Verb("schema", "start:schema", "Print the JSON Schema of a job spec."),
+        ),
+    ),
 }
 
 
