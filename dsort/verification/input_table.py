@@ -21,8 +21,10 @@ from dsort.data.members import MemberTable
 from dsort.data.records import STRAY_SALT, FormedRecords
 from dsort.errors import MixError
 from dsort.moves.input_shard import ShardBytes
+from dsort.naming.names import position_key
 from dsort.order.base import Algorithm
 from dsort.order.equal_keys import JoinRule, repeated_hashes
+from dsort.pipeline.pipeline import Pipeline
 from dsort.sizes import format_count
 from dsort.spec.model import JobSpec
 from dsort.storage.routed import parted
@@ -281,6 +283,14 @@ def copies_asked_for(
         counts[left] = found[name]
         found[name] = counts
     return found
+
+
+def keys_are_numbers(pipeline: Pipeline, shards: Sequence[str]) -> bool:
+    """Whether all keys are numbers in shards with names of their own. Then only a record and its
+    copies have equal keys, and copies are no duplicates."""
+    containers = (*pipeline.reading.containers, pipeline.carrier)
+    names = {position_key(shard, 0) for shard in shards}
+    return len(names) == len(shards) and all(each.numbers_records for each in containers)
 
 
 def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, Int64s]:

@@ -16,7 +16,7 @@ from dsort.containers.codecs.decoding import DecodingRules
 from dsort.data.columns import Bools, BytesColumn, Int32s, Int64s, UInt64s, offsets_of, rows_of_runs
 from dsort.data.hashes import hash_keys
 from dsort.data.members import MemberTable
-from dsort.data.numbered import are_positions
+from dsort.data.numbered import NumberedColumn, are_positions
 from dsort.data.record_table import RecordTable
 from dsort.data.records import LAST_IS_KEPT, FormedRecords, form_records
 from dsort.errors import CorruptShardError, ShardEndError, TransformError
@@ -41,6 +41,7 @@ from dsort.verification.input_table import (
     copies_asked_for,
     free_keys,
     join_pieces,
+    keys_are_numbers,
     later_duplicates,
     members_that_stay,
     others_of,
@@ -119,6 +120,7 @@ class InputReader:
         self._firsts: dict[int, tuple[int, ...]] = {}
         self._decoding = DecodingRules(max_expansion or spec.max_expansion, pipeline.reading.codec)
         self._copies: dict[str, Int64s] = {}
+        self._copies_have_numbers = False
         self._contents: dict[int, UInt64s] = {}
         self._outputs: dict[int, Int32s] = {}
         placement = spec.algorithm.build().placement
@@ -138,6 +140,8 @@ class InputReader:
         reported as a problem."""
         if self._spec.weighs_inputs:
             self._choose_copies(inputs, progress)
+            names = [shard.name for shard in inputs]
+            self._copies_have_numbers = keys_are_numbers(self._pipeline, names)
         if self._division.is_counted:
             self._choose_outputs(inputs, progress)
         if self._spec.config.duplicate_keys == "rename":
@@ -164,6 +168,8 @@ class InputReader:
                 )
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
+            if len(records) and not isinstance(records.keys, NumberedColumn):
+                self._copies_have_numbers = False
             distinct = are_positions(records.keys)
             own = (records.key_hash, records.digests, members, group, distinct)
             if rule:
@@ -335,7 +341,9 @@ class InputReader:
         if config.ekm_missing_key != "abort":
             expected &= group >= 0
         self._leave_out_equal(key_hash, expected)
-        if config.duplicate_keys == "drop" and not self._pipeline.join:
+        if config.duplicate_keys == "drop" and not (
+            self._pipeline.join or self._copies_have_numbers
+        ):
             placed = np.flatnonzero(expected)
             expected[placed[later_duplicates(key_hash[placed])[0]]] = False
         if config.duplicate_keys == "drop":

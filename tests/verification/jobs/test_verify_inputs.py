@@ -291,6 +291,19 @@ def test_bugs_of_operators_are_reported(
     assert kinds(api.verify(manifest, options=RunOptions(root=tmp_path))) == wanted
 
 
+@pytest.mark.parametrize("reaction", ["drop", "abort"])
+def test_copies_of_records_without_keys_are_no_duplicates(tmp_path: Path, reaction: str) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(2):
+        (tmp_path / "in" / f"s-{shard}.jsonl").write_text(f'{{"a": {shard}}}\n{{"b": 1}}\n')
+    spec = {name: value for name, value in spec_of().items() if name != "input_bck"}
+    copies = {"name": "it", "input_bck": "in", "input_extension": ".jsonl", "repeat": 3}
+    report = run_local(tmp_path, {**spec, "inputs": [copies], "duplicate_keys": reaction})
+    manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
+    assert report.records == 12
+    assert kinds(api.verify(manifest, options=RunOptions(root=tmp_path))) == []
+
+
 def test_the_hash_of_a_shuffle_among_keys_is_named_where_it_is_not_heeded(tmp_path: Path) -> None:
     keys = [f"{number:02d}" for number in range(8)]
     members = [Member(f"{key}.cls", b"1") for key in keys]
