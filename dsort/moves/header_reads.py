@@ -12,15 +12,15 @@ from concurrent.futures import CancelledError
 
 from dsort.closing import ClosesOnExit
 from dsort.containers.base import Container, drive
-from dsort.storage.bucket import ObjectInfo, RandomReads, ReadObject
+from dsort.storage.bucket import ObjectInfo, ReadObject
 
 HOP_BYTES = 16 << 10
 """The bytes fetched from a header on: in most shards, a record's small members are next to it."""
 
 
-class HoppedShard(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. Keeps up to ``kept_bytes_max`` of the fetched
-    bytes, so that reading them again is no second request. For one thread at a time."""
+class HoppedShard(ClosesOnExit, ReadObject):
+    """Keeps up to ``kept_bytes_max`` of the fetched bytes, so that reading them again is no second
+    request. For one thread at a time."""
 
     rereads_cheaply = True
 
@@ -81,14 +81,6 @@ class HoppedShard(ClosesOnExit):
         """Discard the fetched bytes."""
         self._starts.clear()
         self._kept.clear()
-
-    def mapping(self) -> memoryview | None:
-        """None: an object in a store cannot be mapped."""
-        return None
-
-    def random_reads(self) -> RandomReads | None:
-        """None: each read would be a request."""
-        return None
 
     def close(self) -> None:
         """Discard the fetched bytes and close the object."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -99,26 +100,6 @@ class MappedInputs:
         return view
 
 
-class MapMove:
-    """Payload stays in the input shards, which are mapped."""
-
-    skips_cache = False
-
-    def __init__(self, parts: WorkerParts) -> None:
-        self._parts = parts
-
-    def payloads(
-        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
-    ) -> Generator[MappedPayload, None, None]:
-        """See :class:`~dsort.moves.base.Move`."""
-        for span in spans(runs):
-            yield MappedPayload(span, nodes[span.partition], self._parts)
-
-    def close(self) -> None:
-        """See :class:`~dsort.moves.base.Move`."""
-        self._parts.mapped.close()
-
-
 class MappedPayload:
     """Records as slices of the mapped input shards."""
 
@@ -178,6 +159,27 @@ class MappedPayload:
             self._node, OrderedRowsOf(self.partition, start, stop)
         )
         return ordered
+
+
+class MapMove:
+    """Payload stays in the input shards, which are mapped."""
+
+    skips_cache = False
+    payload: ClassVar[type[MappedPayload]] = MappedPayload
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+
+    def payloads(
+        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
+    ) -> Generator[MappedPayload, None, None]:
+        """See :class:`~dsort.moves.base.Move`."""
+        for span in spans(runs):
+            yield self.payload(span, nodes[span.partition], self._parts)
+
+    def close(self) -> None:
+        """See :class:`~dsort.moves.base.Move`."""
+        self._parts.mapped.close()
 
 
 def _numbers_in(source: Int32s) -> list[int]:

@@ -105,8 +105,9 @@ def whole_members(shard: ShardBytes) -> MemberTable:
     return members
 
 
-class _Counted(ClosesOnExit):
-    """A source that adds the bytes read from it to the count of its reader."""
+class _Counted(ClosesOnExit, ReadObject):
+    """A source that adds the bytes read from it to the count of its reader. It forgets nothing,
+    because the bytes will probably be read again soon."""
 
     rereads_cheaply = True  # there is no scratch directory to copy it to
 
@@ -119,15 +120,6 @@ class _Counted(ClosesOnExit):
         self._reader.heed_stop()
         self._source.read_into(buffer, offset)
         self._reader.bytes_read += len(buffer)
-
-    def forget(self) -> None:
-        """Do nothing, because the bytes will probably be read again soon."""
-
-    def mapping(self) -> memoryview | None:
-        return None
-
-    def random_reads(self) -> None:
-        return None
 
     def close(self) -> None:
         self._source.close()

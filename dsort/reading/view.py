@@ -285,8 +285,8 @@ class _Part(NamedTuple):
     view: memoryview
 
 
-class ViewObject(ClosesOnExit):
-    """One shard of a view (see :class:`~dsort.storage.bucket.ReadObject`)."""
+class ViewObject(ClosesOnExit, ReadObject):
+    """One shard of a view."""
 
     def __init__(self, info: ObjectInfo, extents: Extents, inputs: _Inputs) -> None:
         self.info = info
@@ -338,15 +338,6 @@ class ViewObject(ClosesOnExit):
                 with self._inputs.reads(shard) as reads:
                     if isinstance(reads, _FileReads):
                         reads.will_need(begin, length)
-
-    def forget(self) -> None:
-        """Do nothing: the inputs have other readers."""
-
-    def mapping(self) -> memoryview | None:
-        return None
-
-    def random_reads(self) -> None:
-        return None
 
     def close(self) -> None:
         """Do nothing: the bucket holds the inputs open."""

@@ -99,7 +99,8 @@ class RandomReads(Closes, Protocol):
 
 
 class ReadObject(Closes, Protocol):
-    """An object opened for reading. Its size and etag are those of the moment it was opened."""
+    """An object opened for reading. Its size and etag are those of the moment it was opened. A
+    child has no caches, no mapping and no random reads, unless it says so."""
 
     info: ObjectInfo
     rereads_cheaply: bool
@@ -111,16 +112,19 @@ class ReadObject(Closes, Protocol):
 
     def forget(self) -> None:
         """A hint that the bytes read so far are not read again soon: caches may drop them."""
+        return
 
     def mapping(self) -> memoryview | None:
         """The whole object as a read-only view, or None if it cannot be mapped.
 
         The view of an empty object is empty. Valid until ``close``.
         """
+        return None
 
     def random_reads(self) -> RandomReads | None:
         """The same object for reads in any order; None where each read would be a request. Stays
         valid after ``close``."""
+        return None
 
     def close(self) -> None:
         """Release it. A mapping whose views are still in use is released with the last of them."""

@@ -270,9 +270,8 @@ READS_AT_ONCE = 2
 log = logger_of("workers")
 
 
-class FetchedShard(ClosesOnExit):
-    """A shard that is already in its place in the buffer (see
-    :class:`~dsort.storage.bucket.ReadObject`)."""
+class FetchedShard(ClosesOnExit, ReadObject):
+    """A shard that is already in its place in the buffer."""
 
     rereads_cheaply = True
 
@@ -284,17 +283,6 @@ class FetchedShard(ClosesOnExit):
         """Fill ``buffer`` from byte ``offset``. For the whole shard in its place, do nothing."""
         if offset or len(buffer) != len(self._view) or buffer.obj is not self._view.obj:
             buffer[:] = self._view[offset : offset + len(buffer)]
-
-    def forget(self) -> None:
-        """Do nothing: the memory belongs to the buffer."""
-
-    def mapping(self) -> memoryview | None:
-        """None: the memory is writable, and no mapping of a file."""
-        return None
-
-    def random_reads(self) -> RandomReads | None:
-        """None: no reader of such shards needs random reads."""
-        return None
 
     def close(self) -> None:
         """Do nothing: the buffer releases the memory."""

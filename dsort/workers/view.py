@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-
 import numpy as np
 
 from dsort.containers.base import Container
 from dsort.containers.view import ViewRows, ViewWriter
 from dsort.data.index import KEYS, RANGES, SHARD
-from dsort.moves.base import RecordPayload, RowRun, WorkerParts, spans
-from dsort.moves.map import MappedPayload
+from dsort.moves.base import RecordPayload
+from dsort.moves.map import MapMove, MappedPayload
 from dsort.scratch.requests import OrderedRowsOf
 from dsort.scratch.tables import OrderedRows
 from dsort.workers.sinks import ContentCheck, RawSink, StagedFile
@@ -27,23 +25,10 @@ class KeyedRows(MappedPayload):
         return found
 
 
-class ViewMove:
+class ViewMove(MapMove):
     """Payload stays in the input shards, and views list where: creators get no bytes of it."""
 
-    skips_cache = False
-
-    def __init__(self, parts: WorkerParts) -> None:
-        self._parts = parts
-
-    def payloads(
-        self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
-    ) -> Generator[KeyedRows, None, None]:
-        """See :class:`~dsort.moves.base.Move`."""
-        for span in spans(runs):
-            yield KeyedRows(span, nodes[span.partition], self._parts)
-
-    def close(self) -> None:
-        """See :class:`~dsort.moves.base.Move`."""
+    payload = KeyedRows
 
 
 class ViewSink(RawSink):
