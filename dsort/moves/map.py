@@ -155,10 +155,7 @@ class MappedPayload:
         return self._asked(self._span.start, self._span.stop)
 
     def _asked(self, start: int, stop: int) -> OrderedRows:
-        ordered: OrderedRows = self._nodes.ask(
-            self._node, OrderedRowsOf(self.partition, start, stop)
-        )
-        return ordered
+        return self._nodes.ask(self._node, OrderedRowsOf(self.partition, start, stop))
 
 
 class MapMove:

@@ -279,7 +279,7 @@ class IndexStore:
     def sort_keys(self, stage: str, shard: int) -> SortKeys:
         """The sort keys of all records of a shard."""
         file = self.columns(f"{stage}-{shard}.col")
-        return _sort_keys(file, 0, file.count("ordinal"))
+        return _sort_keys(file, file.count("ordinal"))
 
     def survey_sample(
         self, stage: str, shard: int, rows_max: int
@@ -289,9 +289,9 @@ class IndexStore:
         stored = file.array("stored_bytes")
         rows = np.arange(0, len(stored), max(-(-len(stored) // rows_max), 1))
         if len(rows) == 0:
-            return _sort_keys(file, 0, 0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return _sort_keys(file, 0), np.zeros(0, np.int64), np.zeros(0, np.int64)
         weights = np.add.reduceat(stored, rows)
-        sort = _sort_keys(file, 0, len(stored)).take(rows)
+        sort = _sort_keys(file, len(stored)).take(rows)
         return sort, file.array("ordinal")[rows], weights
 
     # -- ordered partitions ---------------------------------------------------------------------
@@ -368,7 +368,7 @@ def read_splitters(file: ColumnFile) -> Splitters:
     """The splitters from which ``splitters_bytes`` made ``file``."""
     count = file.count(POSITION_SHARD.text)
     ordinal = file.array("ordinal", 0, count)
-    return Splitters(_sort_keys(file, 0, count), file.array(POSITION_SHARD.text), ordinal)
+    return Splitters(_sort_keys(file, count), file.array(POSITION_SHARD.text), ordinal)
 
 
 _NO_BLOCKS: Final = Table.concat([], BLOCKS)
@@ -403,8 +403,8 @@ def _rows_of(file: ColumnFile, start: int, stop: int) -> tuple[int, int, Int64s]
     return int(offsets[0]), int(offsets[-1]), offsets - offsets[0]
 
 
-def _sort_keys(file: ColumnFile, start: int, stop: int) -> SortKeys:
-    return sort_keys_of(Table.read(file, (), start, stop, optional=SORT_KEYS))
+def _sort_keys(file: ColumnFile, count: int) -> SortKeys:
+    return sort_keys_of(Table.read(file, (), 0, count, optional=SORT_KEYS))
 
 
 def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:

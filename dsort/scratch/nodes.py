@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -41,6 +41,7 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 NODE_FILE_BYTES_MAX = 1 << 20
 ASKS_IN_FLIGHT_MAX = 16
 """The most small requests in flight at once."""
+Answer = TypeVar("Answer", covariant=True)
 
 
 def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
@@ -137,11 +138,14 @@ def boot_id() -> str:
         return f"pid-{os.getpid()}"
 
 
-class Request(Protocol):
+class RequestFor(Protocol[Answer]):
     """A request about scratch files. A frozen value that can be sent to any node."""
 
-    def answer(self, store: IndexStore) -> Any:
+    def answer(self, store: IndexStore) -> Answer:
         """The answer, from the files of the node that received the request."""
+
+
+Request = RequestFor[Any]
 
 
 class Exchange(Protocol):
@@ -172,7 +176,7 @@ class ScratchNodes:
         self._exchange = exchange
         self._where = "", ShardLocations((), _FIRST, _FIRST)
 
-    def ask(self, node: str, request: Request) -> Any:
+    def ask(self, node: str, request: RequestFor[Answer]) -> Answer:
         """The answer of ``node`` to ``request``."""
         return self._begin(node, request)()
 
@@ -201,7 +205,7 @@ class ScratchNodes:
             self._where = (name, ShardLocations.load(self.store.columns(name)))
         return self._where[1]
 
-    def _begin(self, node: str, request: Request) -> Callable[[], Any]:
+    def _begin(self, node: str, request: RequestFor[Answer]) -> Callable[[], Answer]:
         if node == self.node:
             return partial(request.answer, self.store)
         return self._exchange.begin(node, request)
@@ -263,7 +267,7 @@ def ordered_rows(
     order. So the order of the partition is still valid, and only the places of blocks are requested
     again.
     """
-    ordered: OrderedRows = nodes.ask(node, OrderedRowsOf(partition))
+    ordered = nodes.ask(node, OrderedRowsOf(partition))
     since = locations.since
     if ordered.version >= locations.version:
         return ordered

@@ -375,8 +375,7 @@ class Sealer:
         check_staged_rows(shard.ordinal, staged, asks, self._buffer.size_bytes)
 
     def _rows(self, node: str, partition: int, start: int, stop: int) -> Table:
-        rows: Table = self._scratch_nodes.ask(node, OrderedRowsOf(partition, start, stop)).rows
-        return rows
+        return self._scratch_nodes.ask(node, OrderedRowsOf(partition, start, stop)).rows
 
     def _record_hashes(self, staged: Readable, offset: int, stored_bytes: Int64s) -> UInt64s:
         hashes = np.zeros(len(stored_bytes), np.uint64)

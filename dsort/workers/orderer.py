@@ -238,8 +238,7 @@ class Orderer:
 
     def cut(self, task: CutTask) -> CutDone:
         """Cut one ordered partition into pieces of output shards."""
-        ordered: OrderedRows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition))
-        rows = ordered.by_record()
+        rows = self._scratch_nodes.ask(task.node, OrderedRowsOf(task.partition)).by_record()
         pieces, state = cut_partition(
             task.rule,
             task.partition,

@@ -19,10 +19,8 @@ class KeyedRows(MappedPayload):
     """The rows of one partition, with the keys of records."""
 
     def _asked(self, start: int, stop: int) -> OrderedRows:
-        found: OrderedRows = self._nodes.ask(
-            self._node, OrderedRowsOf(self.partition, start, stop, with_keys=True)
-        )
-        return found
+        request = OrderedRowsOf(self.partition, start, stop, with_keys=True)
+        return self._nodes.ask(self._node, request)
 
 
 class ViewMove(MapMove):
