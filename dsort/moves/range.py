@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -35,17 +36,9 @@ from dsort.scratch.tables import OrderedRows
 from dsort.storage.bucket import Bucket, RandomReads, ReadObject
 from dsort.storage.process_limits import files_that_fit
 
-ALIGNMENT_BYTES = 4096
-READ_BYTES_MAX = 1 << 20
-"""A longer range is divided into several reads, so that one large record keeps the disk busy."""
 FAR_READ_BYTES_MAX = 16 << 20
-"""The same limit in a store, where each read is a request that costs money."""
 TURNS_A_BUFFER = 4
 """The buffer has room for so many turns: one is written while the others are read."""
-TURN_BYTES_MAX = 8 << 20
-"""Four turns of this size keep the queue full. Turns of 17 MB were no faster, and took 60 MB more
-memory."""
-FAR_TURN_BYTES_MAX = 64 << 20
 ROWS_READ_MAX = 1 << 16
 """The rows of neighbouring runs that are read from the index together: reading the rows of each
 output shard of 100 KB separately took a third of the time of creating it."""
@@ -54,6 +47,22 @@ READS_AT_ONCE = 32
 """From 1.1 GB in 16 cold files, direct reads of 100 KB in any order gave 347 MB/s with 8 threads,
 1050 with 32; ``cat`` of the files gave 530."""
 _KINDS = (ChangedInputError, ObjectNotFoundError, StorageAccessError, StorageError)
+
+
+class ReadLimits(NamedTuple):
+    """Sizes of reads, in bytes. Reads begin and end at multiples of ``alignment``. A range that is
+    longer than ``read_max`` is divided into several reads. A turn has at most ``turn_max``."""
+
+    alignment: int
+    read_max: int
+    turn_max: int
+
+
+# One large record keeps the disk busy. Four turns of this size keep the queue full. Turns of 17 MB
+# were no faster, and took 60 MB more memory.
+NEAR: Final = ReadLimits(4096, 1 << 20, 8 << 20)
+# In a store, each read is a request that costs money.
+FAR: Final = ReadLimits(1, FAR_READ_BYTES_MAX, 64 << 20)
 
 
 class RangeMove:
@@ -140,19 +149,9 @@ class RangedInputs:
         return bool(self._inputs) and self._bucket.pinned(self._inputs[0]) is not None
 
     @property
-    def alignment_bytes(self) -> int:
-        """Reads begin and end at multiples of this."""
-        return 1 if self.are_far else ALIGNMENT_BYTES
-
-    @property
-    def read_bytes_max(self) -> int:
-        """The longest read; a longer range is divided into several."""
-        return FAR_READ_BYTES_MAX if self.are_far else READ_BYTES_MAX
-
-    @property
-    def turn_bytes_max(self) -> int:
-        """The most bytes in a turn."""
-        return FAR_TURN_BYTES_MAX if self.are_far else TURN_BYTES_MAX
+    def limits(self) -> ReadLimits:
+        """The sizes of reads from these inputs."""
+        return FAR if self.are_far else NEAR
 
     def name(self, shard: int) -> str:
         """The name of the input shard with this ordinal."""
@@ -254,8 +253,9 @@ class RangedRecords:
         self._scratch_nodes = scratch_nodes
         self._inputs = inputs
         self._queue = queue
-        most_bytes = TURNS_A_BUFFER * inputs.turn_bytes_max
-        self._room = RangeBuffer(buffer, inputs.alignment_bytes, most_bytes)
+        self._limits = inputs.limits
+        most_bytes = TURNS_A_BUFFER * self._limits.turn_max
+        self._room = RangeBuffer(buffer, self._limits.alignment, most_bytes)
         self._turn_bytes = self._room.size_bytes // TURNS_A_BUFFER
         self._turns = self._planned()
         self._next: tuple[int, _Turn] | None = None
@@ -282,10 +282,8 @@ class RangedRecords:
 
     def ordered(self, partition: int, start: int, stop: int) -> OrderedRows:
         """Records ``start:stop`` of a partition."""
-        ordered: OrderedRows = self._scratch_nodes.ask(
-            self._task_nodes[partition], OrderedRowsOf(partition, start, stop)
-        )
-        return ordered
+        request = OrderedRowsOf(partition, start, stop)
+        return self._scratch_nodes.ask(self._task_nodes[partition], request)
 
     def close(self) -> None:
         """Wait for reads that have begun: after that, the buffer has other uses."""
@@ -314,7 +312,7 @@ class RangedRecords:
             used = set(shards).union(*(each.shards for each in self._reading))
             self._inputs.close_all_but(used)
         files = {shard: self._inputs.reads(shard) for shard in shards}
-        reads, step = [], self._inputs.read_bytes_max
+        reads, step = [], self._limits.read_max
         for rows in _adjacent(turn, order):
             first, last = int(turn.read_start[rows[0]]), int(turn.read_end[rows[-1]])
             # The aligned end may lie behind the end of the file: so many bytes have to come.
@@ -362,7 +360,7 @@ class RangedRecords:
             whole = self.ordered(runs[0].partition, first, runs[-1].stop)
             for number, run in zip(numbers, runs, strict=True):
                 own = whole.run(run.start - first, run.stop - first)
-                for turn in _turns(own.rows, self._turn_bytes, self._inputs.alignment_bytes):
+                for turn in _turns(own.rows, self._turn_bytes, self._limits.alignment):
                     yield number, turn
 
 
