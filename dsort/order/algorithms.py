@@ -42,17 +42,15 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
         ("interleave", interleave, interleave and interleave.by),
         ("batches", batches, batches and batches.similar),
     ):
-        if each is None or not is_expression(by):
+        if not (each and is_expression(by)):
             continue
         for option_name, default in (("json_field", None), ("missing", "abort")):
             if getattr(each, option_name) != default:
                 hint = "has(json.score) ? json.score : 0.0"
                 yield f"{name}.{option_name}", "cannot be combined with an expression", hint
-    if batches is None:
-        return
-    if options["interleave"] is not None:
+    if batches and interleave:
         yield "batches", "cannot be combined with interleave", "each says alone where records go"
-    if batches.window < batches.records:
+    if batches and batches.window < batches.records:
         text = f"{batches.window:,} records are less than a batch of {batches.records:,}"
         yield "batches.window", text, "100000, the default, or some hundred batches"
 

@@ -91,7 +91,7 @@ class Record(Protocol):
 
 class SortValue(Struct, frozen=True):
     """The value by which a record is sorted, for comparison in Python: first by rank, in ascending
-    order, then by value (None: equal to all others)."""
+    order, then by value. Values of one rank are comparable; a rank without values has None."""
 
     rank: int
     value: Any
@@ -100,7 +100,7 @@ class SortValue(Struct, frozen=True):
         """Whether this must come after ``other``; False if the two may have any order."""
         if self.rank != other.rank:
             return self.rank > other.rank
-        if self.value is None or self.value == other.value:
+        if self.value == other.value:
             return False
         after: bool = self.value > other.value
         return after is not decreasing

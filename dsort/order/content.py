@@ -188,7 +188,7 @@ class Content(Algorithm, frozen=True):
     @property
     def has_texts(self) -> bool:
         """True for strings, and for integers, which may not fit in a word."""
-        return self.content_key_type != "float" and self.bins is None
+        return self.content_key_type != "float" and not self.bins
 
     @property
     def in_words(self) -> str:
@@ -196,7 +196,7 @@ class Content(Algorithm, frozen=True):
         words = f"content: sorted by {self.extension}, as {self.content_key_type}"
         if self.json_field is not None:
             words += f", field {self.json_field}"
-        if self.bins is not None:
+        if self.bins:
             words += f", in {len(self.bins) + 1:,} bins"
         return words + ", decreasing" * self.decreasing
 
@@ -244,7 +244,7 @@ class Content(Algorithm, frozen=True):
             text = BytesColumn.of([v if isinstance(v, bytes) else b"" for v in values])
             return SortKeys(len(values), rank=rank, text=text)
         numbers = [0 if v is None else v for v in values]
-        if self.bins is not None:
+        if self.bins:
             bins = [bisect_right(self.bins, cast(float, number)) for number in numbers]
             return SortKeys(len(values), rank=rank, words=np.array(bins, np.uint64))
         if self.content_key_type == "int":
@@ -388,7 +388,7 @@ def _integer(text: str) -> int:
     if len(text) <= _SHORT_MAX:
         return int(text)
     match = re.fullmatch(_INTEGER, text)
-    if match is None:
+    if not match:
         raise ValueError(text)
     sign, digits = match[1], match[2].lstrip("0")
     _check_digits(len(digits))

@@ -243,8 +243,10 @@ class JudgedTable(Struct, frozen=True, eq=False):
 def judged_table(counts: Int64s) -> JudgedTable | None:
     """The cells in which ``counts``, shape ``(input bins, output bins)``, are tested; None if there
     are too few records for a test."""
-    merged = _merged(counts) if counts.size else None
-    return None if merged is None or _chi_squared(merged.cells)[1] == 0 else merged
+    if not counts.size:
+        return None
+    merged = _merged(counts)
+    return merged if _chi_squared(merged.cells)[1] else None
 
 
 def _merged(counts: Int64s) -> JudgedTable:
