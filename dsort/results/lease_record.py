@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from dsort.errors import JobConflictError, StorageError
-from dsort.runtime.machine import Holder
+from dsort.runtime.machine import NO_HOLDER, Holder
 from dsort.storage.small_objects import parse_as
 
 ATTEMPTS_MAX: Final = 1_000_000
@@ -39,7 +39,7 @@ class LeaseRecord(Struct, frozen=True):
         return max(now_s - self.renewed_at_s, 0.0)
 
 
-NO_RECORD: Final = LeaseRecord(0, Holder("", "", 0, 0), "", 0.0, 0.0)
+NO_RECORD: Final = LeaseRecord(0, NO_HOLDER, "", 0.0, 0.0)
 
 
 class Standing(Enum):

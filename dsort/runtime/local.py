@@ -277,7 +277,7 @@ class LocalRuntime:
         """Send the next task to a free worker, or to its replacement."""
         host = self._hosts[at]
         task = self._queue.take(host)
-        if task is None:
+        if not task:
             return
         try:
             host.link.send(task)

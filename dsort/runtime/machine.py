@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
@@ -19,6 +20,9 @@ class Holder(Struct, frozen=True):
     boot_id: str
     pid: int
     pid_start: int
+
+
+NO_HOLDER: Final = Holder("", "", 0, 0)
 
 
 class Machine:

@@ -385,7 +385,7 @@ def check_ray_version(found: str = "") -> None:
     except PackageNotFoundError:
         raise WorkerLostError("Ray is not installed", hint=f"pip install {_required()}") from None
     numbers = re.match(r"(\d+)\.(\d+)", found)
-    if numbers is None or tuple(map(int, numbers.groups())) < RAY_VERSION_MIN:
+    if not numbers or tuple(map(int, numbers.groups())) < RAY_VERSION_MIN:
         raise WorkerLostError(
             f"Ray {found} is too old: others may have it run their code",
             hint=f"pip install {_required()}, on all nodes of a cluster; without Ray nothing of it "

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from dsort.data.json_values import checked
 from dsort.errors import StorageError
-from dsort.runtime.machine import Holder, Machine
+from dsort.runtime.machine import HERE, NO_HOLDER, Holder, Machine
 from dsort.runtime.ray.watchdog import end_holders, holders, holders_of
 
 # dsort-ray-XXXXXXXX/   mode 0700: Ray makes some of its files writable for all users
@@ -50,7 +50,7 @@ def make_ray_directory(base: Path | None = None) -> Path:
     if len(str(ray_files(path))) > FILES_CHARACTERS_MAX:
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
-    note_owner(path, Machine().holder())
+    note_owner(path, HERE.holder())
     ray_files(path).mkdir(mode=0o700)
     return path
 
@@ -72,20 +72,20 @@ def ray_places() -> list[Path]:
     return [Path(tempfile.gettempdir()), Path("/tmp")]
 
 
-def rays_left(base: Path, *, machine: Machine | None = None) -> Iterator[LeftRay]:
+def rays_left(base: Path, *, machine: Machine = HERE) -> Iterator[LeftRay]:
     """Yield this user's directories in ``base`` whose owner has ended. No link is followed."""
-    machine, paths = machine or Machine(), sorted(base.glob(f"{PREFIX}*"))
+    paths = sorted(base.glob(f"{PREFIX}*"))
     running = holders_of(paths) if paths else {}
     for path in paths:
         if _is_left(path, machine, is_used=len(running[path]) > 0):
             yield LeftRay(path, len(running[path]))
 
 
-def remove_ray_directory(path: Path, *, machine: Machine | None = None) -> None:
+def remove_ray_directory(path: Path, *, machine: Machine = HERE) -> None:
     """End the processes of an abandoned Ray that still run, and remove its files. Do nothing if it
     is gone, or not abandoned."""
     is_used = len(holders(path)) > 0
-    if path.name.startswith(PREFIX) and _is_left(path, machine or Machine(), is_used=is_used):
+    if path.name.startswith(PREFIX) and _is_left(path, machine, is_used=is_used):
         discard_ray_directory(path)
 
 
@@ -120,7 +120,7 @@ def _is_left(path: Path, machine: Machine, *, is_used: bool) -> bool:
             owner, made_at_s = _owner(descriptor), os.fstat(descriptor).st_mtime
     except OSError:
         return False  # belongs to another user, is no directory, or was removed meanwhile
-    if owner is None:  # made by a version that did not record owners, or a moment ago
+    if not owner.pid:  # made by a version that did not record owners, or a moment ago
         return not is_used and machine.now_s() - made_at_s >= YOUNG_S
     here = machine.holder()
     if owner.host != here.host:
@@ -132,9 +132,9 @@ def _is_left(path: Path, machine: Machine, *, is_used: bool) -> bool:
     return namespace == namespace_here and machine.is_gone(owner)
 
 
-def _owner(directory: int) -> Holder | None:
-    """The owner that a directory (a descriptor) records; None if it records none, or an invalid
-    one."""
+def _owner(directory: int) -> Holder:
+    """The owner that a directory (a descriptor) records; ``NO_HOLDER`` if it records none, or an
+    invalid one."""
 
     # No link is followed, and a pipe of that name does not block.
     def open_here(name: str, flags: int) -> int:
@@ -142,12 +142,11 @@ def _owner(directory: int) -> Holder | None:
 
     try:
         with open(OWNER_FILE, "rb", opener=open_here) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            text = file.read(OWNER_BYTES_MAX + 1)
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            text = file.read(OWNER_BYTES_MAX + 1) if is_file else b""
         if len(text) > OWNER_BYTES_MAX:
-            return None
+            return NO_HOLDER
         owner = checked(json.loads(text), Holder)
-        return owner if 0 < owner.pid < PID_LIMIT else None
+        return owner if 0 < owner.pid < PID_LIMIT else NO_HOLDER
     except (OSError, ValueError, RecursionError):
-        return None
+        return NO_HOLDER

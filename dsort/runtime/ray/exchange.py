@@ -238,8 +238,7 @@ class BlockClient:
         question = LENGTH.pack(len(ticket)) + ticket
         while True:
             kept = self._taken(location)
-            is_new = kept is None
-            if is_new:
+            if not kept:
                 log.debug("a connection to %s is made", location)
             connection = kept or connected(location, self._context, end_s)
             try:
@@ -250,7 +249,7 @@ class BlockClient:
             # one.
             except ConnectionError:
                 connection.close()
-                if is_new:
+                if not kept:
                     raise
                 continue  # the server has closed the kept connection
             except BaseException:

@@ -270,23 +270,19 @@ class RayScratchNodes:
     def ask(self, scratch_node: str, request: Request) -> Any:
         """See :class:`~dsort.runtime.base.Runtime`."""
         agent = self._find(scratch_node)
-        if agent is None:
-            raise lost_scratch(scratch_node)
         log.debug("the coordinator asks scratch %s: %s", scratch_node, type(request).__name__)
         return given(self._take(agent, agent.actor.answer.remote(scratch_node, request)))
 
     def tell(self, scratch_node: str, request: Request) -> None:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        agent = self._find(scratch_node)
-        if agent is not None:
-            agent.actor.answer.remote(scratch_node, request)
+        with contextlib.suppress(ScratchLostError):
+            self._find(scratch_node).actor.answer.remote(scratch_node, request)
 
     def lose(self, scratch_node: str) -> None:
         """Stop using ``scratch_node``, even if it exists: a worker could not reach it, so its
         content has to be made again. If its node exists, the node gets another scratch node."""
-        agent = self._find(scratch_node)
-        if agent is not None:
-            self._forget(agent)
+        with contextlib.suppress(ScratchLostError):
+            self._forget(self._find(scratch_node))
 
     def close(self, workers: Mapping[str, Sequence[int]], *, keep: bool) -> None:
         """End all agents, and remove their scratch unless ``keep``. ``workers``: the processes that
@@ -301,10 +297,13 @@ class RayScratchNodes:
         for agent in agents.values():
             ray.kill(agent.actor)
 
-    def _find(self, scratch_node: str) -> _Agent | None:
+    def _find(self, scratch_node: str) -> _Agent:
+        """The agent of ``scratch_node``; ``ScratchLostError`` if there is none any more."""
         node_slot = node_slot_of(scratch_node)
         agent = self._agents.get(node_of(node_slot))
-        return agent if agent is not None and agent.node_slot == node_slot else None
+        if not (agent and agent.node_slot == node_slot):
+            raise lost_scratch(scratch_node)
+        return agent
 
     def _forget(self, agent: _Agent) -> None:
         node_id = node_of(agent.node_slot)

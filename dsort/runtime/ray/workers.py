@@ -120,7 +120,7 @@ class RayWorkers:
             for host in self._hosts:
                 if host.is_ready and queue.is_free(host) and self._may_do(host, workers_max):
                     task = queue.take(host, host.scratch_node)
-                    if task is None:
+                    if not task:
                         break
                     self._asked[host.actor.do.remote(task)] = host
                     if log.isEnabledFor(logging.DEBUG):
