@@ -109,7 +109,7 @@ def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
     report = None
     for each in list_job_directories(bucket):
         state = _of_dead(bucket, each)
-        if state is None:
+        if not state.materializes:
             continue
         is_whole = _end(bucket, each.job_id, state)
         if is_whole and state.planned.digest == view_id:
@@ -117,17 +117,18 @@ def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
     return report
 
 
-def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState | None:
-    """The journal of a materialization that died; None for anything else."""
+def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState:
+    """What the journal of a job that died says; nothing if the job lives, or dsort cannot read
+    that."""
     job_id = directory.job_id
     if not directory.has_journal or read_hold(bucket, job_id).live:
-        return None
+        return JournalState()
     try:
         state = read_journal(bucket, job_id)
         state.check()
     except (InvariantError, JobConflictError, StorageError):
-        return None  # left for `dsort gc`
-    return state if state.materializes else None
+        return JournalState()  # left for `dsort gc`
+    return state
 
 
 def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:

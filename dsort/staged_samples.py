@@ -101,6 +101,7 @@ def ingest(
         wanted = {"ingest": {}, **fields, "input_bck": place}
         how = replace(options, workers=workers or options.workers)
         return api.run(wanted, options=how, on_event=on_event, stop=stop)
+    encode = encode or (lambda sample: sample)
     base = scratch or options.scratch or Path(tempfile.gettempdir())
     processes = workers_here(workers or options.workers)
     with _staging(base, fields) as (directory, state):
@@ -214,7 +215,7 @@ def _begin(directory: Path) -> dict[str, Any]:
     return state
 
 
-def _is_of_before(directory: Path, first: _Chunk, encode: Encode | None) -> bool:
+def _is_of_before(directory: Path, first: _Chunk, encode: Encode) -> bool:
     """Whether the staged chunks have the samples of this call, which the first chunk shows. Samples
     of two calls would be mixed otherwise. Without a first chunk, the others show nothing."""
     there = directory / _chunk_name(0)
@@ -229,7 +230,7 @@ def _is_of_before(directory: Path, first: _Chunk, encode: Encode | None) -> bool
 
 
 def _started(
-    directory: Path, number: int, samples: _Chunk, encode: Encode | None, name: str
+    directory: Path, number: int, samples: _Chunk, encode: Encode, name: str
 ) -> ForkProcess:
     # Nothing of the dataset need be pickled for a fork.
     context = multiprocessing.get_context("fork")
@@ -239,9 +240,7 @@ def _started(
     return process
 
 
-def _stage(
-    directory: Path, chunks: Iterable[_Chunk], encode: Encode | None, processes: int
-) -> None:
+def _stage(directory: Path, chunks: Iterable[_Chunk], encode: Encode, processes: int) -> None:
     """Have all chunks in the directory."""
     running: deque[tuple[int, ForkProcess]] = deque()
     try:
@@ -293,9 +292,7 @@ def _join(directory: Path, number: int, process: ForkProcess) -> None:
     raise TransformError(told, hint="what is encoded stays: the same call goes on from there")
 
 
-def _encode_chunk(
-    directory: Path, number: int, samples: _Chunk, encode: Encode | None, name: str
-) -> None:
+def _encode_chunk(directory: Path, number: int, samples: _Chunk, encode: Encode, name: str) -> None:
     """Write a chunk, in a process of its own. An error is left in a file."""
     part = directory / f"part-{number}"
     index = first = number * SAMPLES_A_CHUNK
@@ -303,7 +300,7 @@ def _encode_chunk(
     try:
         with part.open("wb") as file:
             for index, sample in enumerate(samples(), first):
-                given = sample if encode is None else encode(sample)
+                given = encode(sample)
                 if given is None:
                     continue
                 key, members = _members(index, given)
