@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dsort.containers.base import refusal
 from dsort.containers.codecs.decoding import DecodingRules
@@ -171,12 +172,11 @@ class InputReader:
             if len(records) and not isinstance(records.keys, NumberedColumn):
                 self._copies_have_numbers = False
             distinct = are_positions(records.keys)
-            own = (records.key_hash, records.digests, members, group, distinct)
+            part = _Part(records.key_hash, records.digests, members, group, distinct)
             if rule:
                 of_members = records.member_digests[records.member_rows]
-                parts.append(_Part(*own, of_members, _extensions(records)))
-            else:
-                parts.append(_Part(*own))
+                part = replace(part, of_members=of_members, extensions=_extensions(records))
+            parts.append(part)
             done = self._reader.bytes_read - before
             progress.advance(shards=1, records=len(records), bytes_done=done)
         return self._table([shard.name for shard in inputs], parts) if readable else NOT_COMPARED

@@ -269,11 +269,8 @@ def check_cuts(
             text = f"there are {len(facts):,} output shards, one for each input was asked for"
             findings.problem("cut", "", "", text)
         return
-    if len(targets) == 1:
-        _check_target(facts, targets[0], spec, names.templates[0].count, findings)
-        return
     for group, target in enumerate(targets):
-        own = [shard for shard in facts if shard.place.group == group]
+        own = [shard for shard in facts if len(targets) == 1 or shard.place.group == group]
         _check_target(own, target, spec, names.templates[group].count, findings)
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from msgspec import Struct
@@ -48,16 +49,18 @@ def place_outputs(
     of a template from its first on, and the templates one after the other. Anything else is a
     problem."""
     places: list[Place] = []
-    group, number = 0, 0
+    following = Place(0, 0)
     for shard in outputs:
-        found = _place_of(shard.name, names, group, number)
-        if found is None:
-            wanted = _name(names, group, number) or "no further shard"
-            text = f"the template {names.templates[group].text} gives {wanted} here"
+        later = (Place(each, 0) for each in range(following.group + 1, len(names.templates)))
+        tried = chain([following], later)
+        place = next((each for each in tried if _name(names, each) == shard.name), None)
+        if not place:
+            place = following
+            wanted = _name(names, place) or "no further shard"
+            text = f"the template {names.templates[place.group].text} gives {wanted} here"
             findings.problem("name", shard.name, "", text)
-            found = Place(group, number)
-        places.append(found)
-        group, number = found.group, found.number + 1
+        places.append(place)
+        following = Place(place.group, place.number + 1)
     return places
 
 
@@ -76,15 +79,9 @@ def check_output_names(
             findings.problem("manifest", shard.name, "", text)
 
 
-def _place_of(name: str, names: OutputNames, group: int, number: int) -> Place | None:
-    if _name(names, group, number) == name:
-        return Place(group, number)
-    later = range(group + 1, len(names.templates))
-    return next((Place(each, 0) for each in later if _name(names, each, 0) == name), None)
-
-
-def _name(names: OutputNames, group: int, number: int) -> str:
-    return names.name(group, number) if number < names.templates[group].limit else ""
+def _name(names: OutputNames, place: Place) -> str:
+    is_there = place.number < names.templates[place.group].limit
+    return names.name(place.group, place.number) if is_there else ""
 
 
 def find_strangers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from dsort.verification.findings import Findings
 
 SIDECAR_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
+_WRONG: Final = "does not say what the output shards are"
 
 
 class SidecarCheck:
@@ -56,17 +57,13 @@ class SidecarCheck:
         if members.own.schema:
             self._schemas.setdefault(_directory(shard.name), members.own.schema)
         for each in self._of_shards.get(shard.name, ()):
-            found = self._read(each.name)
-            if found is None:
-                continue
             try:
                 kind = SIDECARS[each.kind]
                 right = kind.of_shard(shard.name, members, shard.file_bytes)
             except InputError as error:
                 self._problem(each.name, f"there can be none: {error.message}")
                 continue
-            if found != right:
-                self._problem(each.name, f"does not say what is in {shard.name}")
+            self._check_content(each.name, right, f"does not say what is in {shard.name}")
 
     def check_undrawn(self, shards: Iterable[str]) -> None:
         """Check that the sidecars of ``shards``, which are not read, are there."""
@@ -90,10 +87,7 @@ class SidecarCheck:
         result = result_shards(self._manifest.spec, self._manifest.outputs)
         for each in self._wanted:
             if each.ordinal < 0 and not each.is_database:
-                found = self._read(each.name)
-                right = SIDECARS[each.kind].of_result(each.name, result)
-                if found is not None and found != right:
-                    self._problem(each.name, _WRONG)
+                self._check_content(each.name, SIDECARS[each.kind].of_result(each.name, result))
         self._check_directory_files()
 
     def _check_sizes(self, listed: Sequence[ManifestSidecar]) -> None:
@@ -105,18 +99,28 @@ class SidecarCheck:
             else:
                 self._compare(each, there[each.name].size_bytes, each.xxh3)
 
-    def _check_bytes(self, listed: ManifestSidecar) -> None:
-        """Check that a file, which may be large, has the size and the checksum in the manifest."""
+    def _check_content(self, name: str, right: bytes, text: str = _WRONG) -> None:
+        """Check that the file ``name`` has the content ``right``; ``text``: what is wrong else."""
+        if self._read(name) not in (None, right):
+            self._problem(name, text)
+
+    def _check_bytes(
+        self, listed: ManifestSidecar, take: Callable[[memoryview], object] = lambda part: None
+    ) -> bool:
+        """Check that a file, which may be large, has the size and the checksum in the manifest.
+        ``take`` gets its bytes; False if it has another size, or is not there."""
         digest = xxhash.xxh3_64()
         try:
             with self._bucket.open(listed.name) as opened:
                 size_bytes = opened.info.size_bytes
                 for part in _parts(opened) if size_bytes == listed.file_bytes else ():
                     digest.update(part)
+                    take(part)
         except ObjectNotFoundError:
             self._problem(listed.name, "is not there")
-            return
+            return False
         self._compare(listed, size_bytes, digest.hexdigest())
+        return size_bytes == listed.file_bytes
 
     def _check_directory_files(self) -> None:
         """Check the files that readers of the container need beside the shards, which list the
@@ -153,18 +157,21 @@ class SidecarCheck:
     @contextmanager
     def samples(self) -> Iterator[SampleCheck | None]:
         """Checks the database of Energon; None if there is no database to read."""
-        names = [each.name for each in self._wanted if each.is_database]
-        if not names:
+        wanted = {each.name for each in self._wanted if each.is_database}
+        listed = [each for name, each in self._listed.items() if name in wanted]
+        if not listed:
             yield None
             return
         with tempfile.TemporaryDirectory(prefix="dsort-sidecar-") as directory:
             path = Path(directory) / DATABASE
-            if not self._fetch(names[0], path):
+            with path.open("wb") as file:
+                is_whole = self._check_bytes(listed[0], file.write)
+            if not is_whole:
                 yield None
                 return
             uri = f"file:{path}?mode=ro&immutable=1"
             with closing(sqlite3.connect(uri, uri=True)) as database:
-                yield SampleCheck(database, names[0], self._first, self._findings)
+                yield SampleCheck(database, listed[0].name, self._first, self._findings)
 
     def _read(self, name: str) -> bytes | None:
         try:
@@ -179,23 +186,6 @@ class SidecarCheck:
         if listed is not None:
             self._compare(listed, len(data), xxhash.xxh3_64_hexdigest(data))
         return data
-
-    def _fetch(self, name: str, path: Path) -> bool:
-        listed, digest = self._listed.get(name), xxhash.xxh3_64()
-        try:
-            with self._bucket.open(name) as opened, path.open("wb") as file:
-                size_bytes = opened.info.size_bytes
-                if listed is None or size_bytes != listed.file_bytes:
-                    self._problem(name, "has another size than the manifest says")
-                    return False
-                for part in _parts(opened):
-                    digest.update(part)
-                    file.write(part)
-        except ObjectNotFoundError:
-            self._problem(name, "is not there")
-            return False
-        self._compare(listed, size_bytes, digest.hexdigest())
-        return True
 
     def _compare(self, listed: ManifestSidecar, size_bytes: int, xxh3: str) -> None:
         if (size_bytes, xxh3) != (listed.file_bytes, listed.xxh3):
@@ -218,7 +208,6 @@ def _parts(opened: ReadObject) -> Iterator[memoryview]:
         yield part
 
 
-_WRONG: Final = "does not say what the output shards are"
 _UNLISTED: Final = "is not in the manifest, though the spec asks for it"
 _KEYS: Final = (
     "SELECT sample_key, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "

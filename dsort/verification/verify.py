@@ -451,7 +451,7 @@ class _Verification:
 
     def _check_index(self) -> None:
         name, outputs = self._manifest.index, self._whole.outputs
-        if name is None or self._manifest.job_id != self._whole.job_id:
+        if not name or self._manifest.job_id != self._whole.job_id:
             return
         try:
             data = read_small(self._outputs_bucket, name, bytes_max=INDEX_BYTES_MAX)
