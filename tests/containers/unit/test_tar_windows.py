@@ -66,16 +66,20 @@ def test_nothing_of_a_window_is_kept(tmp_path: Path) -> None:
     assert set(table.kind.tolist()) == {MemberKind.FILE}
 
 
-def test_a_reused_buffer_leaves_earlier_members_alone() -> None:
-    data = b"".join(member(b"%d" % i, b"x" * 600) for i in range(50)) + END
-    buffer = bytearray(1536)
+@pytest.mark.parametrize("directory", [b"", b"long/" * 30])
+def test_a_reused_buffer_leaves_earlier_members_alone(directory: bytes) -> None:
+    names = [b"%b%d" % (directory, number) for number in range(50)]
+    heads = [gnu_long(name) if directory else b"" for name in names]
+    bodies = [member(name[:100], b"x" * 600) for name in names]
+    data = b"".join(map(bytes.__add__, heads, bodies)) + END
+    buffer = bytearray(2560)
 
     def read(at: int, size: int) -> memoryview:
         buffer[:size] = data[at : at + size]
         return memoryview(buffer)[:size]
 
     table = drive(TAR.scanner("s.tar", len(data)), len(data), read, window_bytes=len(buffer))
-    assert table.names.tolist() == [b"%d" % i for i in range(50)]
+    assert table.names.tolist() == names
 
 
 @pytest.mark.parametrize("typeflags", [b"L", b"K", b"LK"])
