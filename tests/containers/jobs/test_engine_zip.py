@@ -193,10 +193,3 @@ def test_what_is_odd_about_zips_is_counted_and_listed(tmp_path: Path) -> None:
     seen = inspect_object(LocalBucket(tmp_path / "in"), "s-1.zip")
     assert [(each.kind, each.count) for each in seen.oddities] == [("comment", 5)]
     assert len(read_zips(outputs(tmp_path))) == 3
-
-
-@pytest.mark.parametrize("deflated", [False, True])
-def test_the_records_of_zips_are_read_with_their_content(tmp_path: Path, *, deflated: bool) -> None:
-    everything = some_zips(tmp_path / "in", deflated=deflated)
-    found = [member for record in read_shards(tmp_path / "in") for member in record.members.items()]
-    assert found == everything

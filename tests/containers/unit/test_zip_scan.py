@@ -105,14 +105,6 @@ def test_windows_give_what_the_whole_gives(writer: dict, window_bytes: int) -> N
     assert whole.notes == parts.notes
 
 
-def test_ranges_of_members_are_side_by_side_and_end_where_the_directory_begins() -> None:
-    data = zip_of(MEMBERS, streamed=True)
-    members = scan(data)
-    ends = (members.range_start + members.range_length).tolist()
-    assert members.range_start.tolist() == [0, *ends[:-1]]
-    assert ends[-1] == central(data)
-
-
 def test_the_order_of_the_directory_counts_wherever_entries_lie() -> None:
     data = zip_of(MEMBERS)
     starts = [central(data, row) for row in range(4)]
