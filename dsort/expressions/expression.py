@@ -59,7 +59,7 @@ class Expression:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the text: workers compile it again."""
-        return _of_any, (self.text,)
+        return compiled_expression, (self.text, "")
 
     @property
     def reads_members(self) -> bool:
@@ -164,10 +164,6 @@ _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks
 def compiled_expression(text: str, wanted: str = "bool") -> Expression:
     """``Expression.of``, for steps that keep the text alone."""
     return Expression.of(text, wanted=wanted)
-
-
-def _of_any(text: str) -> Expression:
-    return Expression.of(text, wanted="")
 
 
 def text_of_value(value: object) -> bytes:

@@ -276,7 +276,7 @@ class CodePool:
                 again += _rest(piece, piece.done, piece.stop)
                 continue
             was_at_ours = True
-            size = min(max(1, self._batch_size), piece.stop - at)
+            size = min(int(self._program.get("batch_size") or 1), piece.stop - at)
             again += _rest(piece, piece.done, at)
             again += self._culprits(work, piece, at, size, how, is_late=bool(reason))
             again += _rest(piece, at + size, piece.stop)
@@ -285,10 +285,6 @@ class CodePool:
             if self._deaths > DEATHS_MAX:
                 raise TransformError(f"{self._what}: {how}, between two records, and again")
         work.again(again)
-
-    @property
-    def _batch_size(self) -> int:
-        return int(self._program.get("batch_size") or 1)
 
     def _culprits(
         self, work: _Work, piece: _Piece, at: int, size: int, how: str, *, is_late: bool

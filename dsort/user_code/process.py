@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -153,10 +153,12 @@ class CodeProcess:
         self.memories = Memories()
         given = (to_read, to_write, self._page_file, *self.memories.files)
         path = os.pathsep.join(place for place in sys.path if place)
-        own = ["-P", "-m", "dsort.user_code.child"]  # -P: no modules from this directory
+        # -P: no modules from this directory.
+        own = ["-P", "-m", "dsort.user_code.child"]
+        arguments = map(str, (*given[:3], os.getpid(), *given[3:]))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, *own, *_arguments(given)],
+                [sys.executable, *own, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -320,11 +322,6 @@ class CodeProcess:
         self.memories.close()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._to_send.clear()
-
-
-def _arguments(given: Sequence[int]) -> list[str]:
-    """The arguments of the process (``child.main``)."""
-    return [*map(str, given[:3]), str(os.getpid()), *map(str, given[3:])]
 
 
 def _signal_name(number: int) -> str:
