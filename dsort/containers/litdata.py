@@ -230,6 +230,7 @@ class LitData(Container):
         "an item of a LitData chunk cannot be called {name}: it has no name",
         "choose other reactions than rename",
     )
+    bare = staticmethod(bare_items)
     schemas = Schemas(schema_of_members, schema_difference, INDEX, schema_in)
 
     def with_options(self, options: ContainerOptions) -> LitData:
@@ -255,9 +256,6 @@ class LitData(Container):
         return record_table(shard, EXTENSION, starts, lengths, schema=self.schema)
 
     # -- conversion ------------------------------------------------------------------------------
-
-    def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
-        return bare_items(members, read)
 
     def packed(
         self, members: MemberTable, records: FormedRecords, payloads: Payloads

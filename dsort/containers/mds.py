@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -246,7 +247,7 @@ def _read_keys(
         first = int(starts[row])
         keys += _keys_in((yield Need(first, int(lengths[row]))), first, starts[row:], ends[row:])
     encoding = columns.encodings[columns.names.index(key_column)]
-    return [number_text(encoding, key) for key in keys] if encoding in NUMBER_TYPES else keys
+    return [number_text(encoding, key, key) for key in keys] if encoding in NUMBER_TYPES else keys
 
 
 def _keys_in(window: memoryview, first: int, starts: Int64s, ends: Int64s) -> list[bytes]:
@@ -256,14 +257,11 @@ def _keys_in(window: memoryview, first: int, starts: Int64s, ends: Int64s) -> li
     return [bytes(window[begin:end]) for begin, end in pairs]
 
 
-def number_text(encoding: str, value: bytes) -> bytes:
-    """The number in ``value`` as decimal text: the shortest that stands for exactly that number."""
+def number_text(encoding: str, key: bytes, value: bytes) -> bytes:
+    """See ``SampleValue.text``: the shortest decimal text that stands for exactly the number in
+    ``value``."""
     number = np.frombuffer(value, NUMBER_TYPES[encoding])[0]
     return str(number).encode()
-
-
-def _text_of(encoding: str) -> Callable[[bytes, bytes], bytes]:
-    return lambda key, value: number_text(encoding, value)
 
 
 _ENCODINGS: Final[Mapping[str, str]] = {
@@ -337,7 +335,9 @@ class Mds(KeyedContainer):
     def bare(self, members: MemberTable, read: Callable[[int, int], bytes]) -> MemberTable:
         columns = Columns.of_schema(members.own.schema)
         values = [
-            SampleValue(name, size, _text_of(encoding) if encoding in NUMBER_TYPES else None)
+            SampleValue(
+                name, size, partial(number_text, encoding) if encoding in NUMBER_TYPES else None
+            )
             for name, encoding, size in zip(
                 columns.names, columns.encodings, columns.sizes, strict=True
             )
@@ -373,10 +373,12 @@ class Mds(KeyedContainer):
 
     @property
     def index(self) -> ShardIndex:
-        return ShardIndex("index.json", self._index_of, (".zstd", ".gz"), self._compressed)
-
-    def _compressed(self, suffix: str) -> Mds:
-        return replace(self, compression=suffix.removeprefix("."))
+        return ShardIndex(
+            "index.json",
+            self._index_of,
+            (".zstd", ".gz"),
+            lambda suffix: replace(self, compression=suffix.removeprefix(".")),
+        )
 
     def _index_of(self, outputs: Sequence[OutputFile]) -> bytes:
         shards = [

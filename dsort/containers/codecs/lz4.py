@@ -51,13 +51,7 @@ class Lz4(Codec):
         return _Lz4Encoder(level)
 
     def library(self, level: int) -> tuple[str, str]:
-        library = ".".join(map(str, _library_version()))
-        return "lz4", f"{lz4.version.version} (liblz4 {library})"
-
-
-def _library_version() -> tuple[int, int, int]:
-    number = lz4.library_version_number()
-    return number // 10000, number // 100 % 100, number % 100
+        return "lz4", f"{lz4.version.version} (liblz4 {lz4.library_version_string()})"
 
 
 class _Lz4Encoder(PieceEncoder):

@@ -363,22 +363,17 @@ class _Parquet:
     def _torn(self, run: RowGroupRun, columns: Sequence[int] | None) -> CorruptShardError | None:
         """The error for the first page of a run with a wrong CRC-32, if there is one."""
         schema, source = self._file.schema, self._source
-        read = source.read if self._whole is None else self._mapped
         with contextlib.suppress(ValueError, TypeError, CorruptShardError):
             headers = self._headers(run)
             for group in run.groups:
                 for at in range(len(schema)) if columns is None else columns:
                     chunk = self._chunks()[group][at]
-                    torn = torn_page(headers, read, chunk, source.size_bytes)
+                    torn = torn_page(headers, source.read, chunk, source.size_bytes)
                     if torn is not None:
                         path = shortened(schema.column(at).path)
                         text = f"page {torn[0]} of column {path} in row group {group} has not its "
                         return CorruptShardError(self._shard, torn[1], text + "CRC-32")
         return None
-
-    def _mapped(self, offset: int, length: int) -> memoryview:
-        assert self._whole is not None
-        return self._whole[offset : offset + length]
 
     def _checked_batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
         schema = self._file.schema

@@ -131,7 +131,9 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
         other = schema.field(field.name)
         is_null = field.nullable and str(other.type) == "null"
         if other.nullable > field.nullable or not (
-            is_null or _means_the_same(other.type, field.type)
+            is_null
+            or other.type.equals(field.type)
+            or _layout_apart(other.type) == _layout_apart(field.type)
         ):
             raise InputError(
                 f"column {shortened(field.name)} of shard {shard} is {_text(other)}, but in the "
@@ -142,10 +144,6 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
             check_same_types(shard, other, field)
     alike = schema_of(schema_bytes(schema))  # some names within types are lost in that
     return bool(alike.equals(wanted, check_metadata=True))
-
-
-def _means_the_same(kind: Any, wanted: Any) -> bool:
-    return bool(kind.equals(wanted)) or _layout_apart(kind) == _layout_apart(wanted)
 
 
 def _layout_apart(kind: Any) -> Any:

@@ -272,6 +272,7 @@ def _table(locals_: LocalScan, end: ZipEnd, leading_zip: bool) -> MemberTable:
     names, cp437 = directory.texts()
     kind = directory.kinds()
     links = kind == MemberKind.SYMLINK  # their targets are in headers: no payload
+    other = ~np.isin(directory.heads["method"], (STORED, DEFLATE))
     leading = int(directory.start.min()) if len(directory) else directory.at
     notes = ZipNotes(
         trailing_bytes=end.trailing_bytes,
@@ -281,7 +282,7 @@ def _table(locals_: LocalScan, end: ZipEnd, leading_zip: bool) -> MemberTable:
         comment_bytes=end.comment_bytes,
         mended=tuple(np.flatnonzero(mended).tolist()),
         cp437_names=cp437,
-        other_methods=_other_methods(directory),
+        other_methods=tuple(np.flatnonzero(other).tolist()),
     )
     mended |= links & (directory.heads["flags"] & DESCRIBED != 0)
     mended_rows = tuple(np.flatnonzero(mended).tolist())
@@ -299,11 +300,6 @@ def _table(locals_: LocalScan, end: ZipEnd, leading_zip: bool) -> MemberTable:
         entries=carried_entries(directory, mended_rows),
         compressed_bytes=_compressed_bytes(directory, links),
     )
-
-
-def _other_methods(directory: Directory) -> tuple[int, ...]:
-    known = np.isin(directory.heads["method"], (STORED, DEFLATE))
-    return tuple(np.flatnonzero(~known).tolist())
 
 
 def _compressed_bytes(directory: Directory, links: Bools) -> Int64s:
@@ -380,10 +376,8 @@ class Zip(Container):
     payloads = CompressedPayloads(decompressed, checksum, checksums)
     names = Names(renamed, target_of=link_target, retargeted=retargeted)
     entries = Entries(entries_for)
+    scanner = staticmethod(scan_zip)
     packed = staticmethod(packed_members)
-
-    def scanner(self, shard: str, size_bytes: int) -> Scanner:
-        return scan_zip(shard, size_bytes)
 
     # -- writing ---------------------------------------------------------------------------------
 
