@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar
 
-from dsort.builder.fields import BuilderFields, Place, input_place, name_of, problem
+from dsort.builder.fields import BuilderFields, Place, input_place, name_of, only_given, problem
 from dsort.builder.outputs import KeyMapCalls, OrderCalls, OutputCalls
 from dsort.builder.steps import StepCalls
 from dsort.settings import find_transform
@@ -114,10 +114,8 @@ class InputCalls(BuilderFields):
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
         )
-        own = {"by": own_by, "nonmatch": own_nonmatch}
-        made["join"] = {key: value for key, value in own.items() if value is not None} or None
-        said = {"by": by, "nonmatch": nonmatch, "conflict": conflict}
-        joined = {key: value for key, value in said.items() if value is not None}
+        made["join"] = only_given(by=own_by, nonmatch=own_nonmatch) or None
+        joined = only_given(by=by, nonmatch=nonmatch, conflict=conflict)
         rule = {**self.given.get("join", {}), **joined} or {"by": "key"}
         return self._with_input("join", where, name, made, {"join": rule}, joined)
 
@@ -130,8 +128,7 @@ class InputCalls(BuilderFields):
         seed: int | str | None = None,
     ) -> Self:
         """Set exactly how many records of each input are written, by the weights of the inputs."""
-        said = {"records": records, "stop": stop, "replacement": replacement, "seed": seed}
-        given = {name: value for name, value in said.items() if value is not None}
+        given = only_given(records=records, stop=stop, replacement=replacement, seed=seed)
         return self._with("mix", {"mix": given}, shown=given)
 
     def ingest(self, **options: Any) -> Self:
@@ -154,7 +151,7 @@ class InputCalls(BuilderFields):
             each.setdefault("name", name_of(each["input_bck"], taken))
             taken.add(each["name"])
         made["name"] = name or name_of(made["input_bck"], taken)
-        inputs.append({key: value for key, value in made.items() if value is not None})
+        inputs.append(only_given(**made))
         values = {**self.given, "inputs": inputs, **(more or {})}
         own = {"_where": where, **(shown or {})}
         return self._with(call, values, shown=own)
@@ -259,8 +256,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
 
     def on_shard(self, command: Sequence[str], *, timeout: int | str | None = None) -> Self:
         """A program that runs for each shard, once the result is committed."""
-        given = {"exec": list(command), "timeout": timeout}
-        said = {name: value for name, value in given.items() if value is not None}
+        said = only_given(exec=list(command), timeout=timeout)
         shown = {"_command": list(command), "timeout": timeout}
         return self._with("on_shard", {"on_shard": said}, shown=shown)
 
@@ -348,14 +344,7 @@ def read(
     made = input_fields(
         where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
     )
-    joined = {"by": own_by, "nonmatch": own_nonmatch}
-    own = {
-        "name": name,
-        "weight": weight,
-        "repeat": repeat,
-        "records": records,
-        "join": {key: value for key, value in joined.items() if value is not None} or None,
-    }
-    made |= {key: value for key, value in own.items() if value is not None}
+    joined = only_given(by=own_by, nonmatch=own_nonmatch) or None
+    made |= only_given(name=name, weight=weight, repeat=repeat, records=records, join=joined)
     shown = {"_where": where, "template": template, "prefix": prefix, "glob": glob}
     return SpecBuilder()._with("read", {"inputs": [made], "key_field": key_field}, shown=shown)

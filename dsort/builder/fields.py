@@ -23,7 +23,15 @@ from dsort.storage.ref import BucketRef
 if TYPE_CHECKING:
     from dsort.spec.transform import Lookup, NamedTransform
 
-__all__ = ["BuilderFields", "Place", "input_place", "name_of", "output_place", "problem"]
+__all__ = [
+    "BuilderFields",
+    "Place",
+    "input_place",
+    "name_of",
+    "only_given",
+    "output_place",
+    "problem",
+]
 
 
 _OF_SORT: Final = {
@@ -155,7 +163,7 @@ class BuilderFields:
         """The builder with ``values`` added, except for those that are None. ``shown``: the
         arguments of the call, if they differ from ``values``. ``SpecError`` if the spec is complete
         and has a problem."""
-        kept = {name: value for name, value in values.items() if value is not None}
+        kept = only_given(**values)
         arguments = kept if shown is None else shown
         made = replace(
             self,
@@ -253,6 +261,11 @@ def _call_text(call: str, arguments: Mapping[str, Any]) -> str:
         if value is not None
     ]
     return f"{call}({', '.join(parts)})"
+
+
+def only_given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that a call has: those that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def problem(path: str, message: str, hint: str = "") -> SpecError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, Self
 
-from dsort.builder.fields import BuilderFields, Place, output_place
+from dsort.builder.fields import BuilderFields, Place, only_given, output_place
 from dsort.order.algorithms import ALGORITHMS
 
 __all__ = ["KeyMapCalls", "OrderCalls", "OutputCalls"]
@@ -91,9 +91,8 @@ class OrderCalls(BuilderFields):
     def _with_order(
         self, call: str, kind: str, options: Mapping[str, Any], shown: Mapping[str, Any]
     ) -> Self:
-        given = {name: value for name, value in options.items() if value is not None}
-        named = replace(self, order_call=call)
-        return named._with(call, {"algorithm": {"kind": kind, **given}}, shown=shown)
+        algorithm = {"kind": kind, **only_given(**options)}
+        return replace(self, order_call=call)._with(call, {"algorithm": algorithm}, shown=shown)
 
 
 class OutputCalls(BuilderFields):
@@ -298,7 +297,7 @@ class OutputCalls(BuilderFields):
         """``outputs``, with the settings that belong to single outputs."""
         outputs = [dict(each) for each in self.given.get("outputs", ())]
         for name, fields in own.items():
-            given = {key: value for key, value in fields.items() if value is not None}
+            given = only_given(**fields)
             named = [each for each in outputs if each.get("name") == name]
             for each in named:
                 each |= given

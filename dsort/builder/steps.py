@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from dsort.builder.fields import BuilderFields, problem
+from dsort.builder.fields import BuilderFields, only_given, problem
 
 __all__ = ["StepCalls"]
 
@@ -45,7 +45,7 @@ class StepCalls(BuilderFields):
         seed: int | str | None = None,
     ) -> Self:
         """Keep a fraction of the records, chosen by a hash: the same records in every run."""
-        options = _given(fraction=fraction, by=by, seed=seed)
+        options = only_given(fraction=fraction, by=by, seed=seed)
         return self._with_step("sample", options, _fraction=fraction, by=by, seed=seed)
 
     def require(
@@ -55,7 +55,7 @@ class StepCalls(BuilderFields):
         on_missing: Literal["exclude", "abort", "warn", "ignore"] | None = None,
     ) -> Self:
         """Members that a record must have: ``require("jpg;png", "cls")``, and fields."""
-        options = _given(
+        options = only_given(
             extensions=list(extensions) if extensions or fields is None else None,
             fields=None if fields is None else list(fields),
             on_missing=on_missing,
@@ -72,7 +72,9 @@ class StepCalls(BuilderFields):
     ) -> Self:
         """Keep, drop and rename members of records, by extension."""
         keeps, drops = (None if each is None else list(each) for each in (keep, drop))
-        options = _given(keep=keeps, drop=drops, rename=None if rename is None else dict(rename))
+        options = only_given(
+            keep=keeps, drop=drops, rename=None if rename is None else dict(rename)
+        )
         return self._with_step("fields", options, **options)
 
     def slice(self, start: int | str = 0, stop: int | None = None, step: int = 1) -> Self:
@@ -119,8 +121,7 @@ class StepCalls(BuilderFields):
         """Keep one of several equal records. ``by``: ``key``, ``content``, or a field:
         ``{"field": "json.text"}``. ``extensions``: of the members compared."""
         listed = None if extensions is None else list(extensions)
-        given = {"by": by, "extensions": listed, "keep": keep}
-        said = {name: value for name, value in given.items() if value is not None}
+        said = only_given(by=by, extensions=listed, keep=keep)
         return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
 
     def step(self, kind: str, options: Any) -> Self:
@@ -142,19 +143,15 @@ class StepCalls(BuilderFields):
         """The reaction to a record at which a step with code fails. ``max_errors``: how many
         failures are allowed; ``rejects``: whether failed records are listed, with ``payload`` or
         without."""
-        options = _given(on_error=reaction, max_errors=max_errors, rejects=rejects)
+        options = only_given(on_error=reaction, max_errors=max_errors, rejects=rejects)
         transform = {**self.given.get("transform", {}), **options}
         shown = {"_reaction": reaction, "max_errors": max_errors, "rejects": rejects}
         return self._with("on_error", {"transform": transform}, shown=shown)
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _listed(keys: Sequence[str] | None, file: str | Path | None) -> dict[str, Any]:
     listed = None if keys is None else [keys] if isinstance(keys, str) else list(keys)
-    return _given(keys=listed, file=None if file is None else str(file))
+    return only_given(keys=listed, file=None if file is None else str(file))
 
 
 def _place_of(function: str | Callable[..., Any], call: str) -> str:
