@@ -78,6 +78,12 @@ def _numbers_records(spec: SpecFields) -> bool:
     return container_of(spec.output_extension).with_options(options).numbers_records
 
 
+def _stratifies_by_more_than_a_column(spec: SpecFields) -> bool:
+    from dsort.transforms.outputs import MemberClass, class_by
+
+    return spec.stratify is not None and not isinstance(class_by(spec.stratify), MemberClass)
+
+
 def _has_keys_inside(spec: SpecFields) -> bool:
     """Whether copies of records would have the key of their record in them."""
     container = container_of(carrier_extension(spec))
@@ -179,8 +185,12 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     ),
     "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
     "standard output": lambda spec: spec.output_bck.is_stream,
+    "stratify by more than a column": _stratifies_by_more_than_a_column,
     "tables": _tables,
     "tables on the way": lambda spec: is_columnar(carrier_extension(spec)),
+    "tables to tables": lambda spec: (
+        is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
+    ),
     "tables to read": lambda spec: is_columnar(spec.input_extension),
     "weights": lambda spec: spec.weighs_inputs,
     "weights that make copies": lambda spec: spec.copies_records,

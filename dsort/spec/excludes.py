@@ -216,6 +216,12 @@ EXCLUDES: Final = (
         text="needs outputs that have fractions",
     ),
     Excludes(
+        ("stratify by more than a column",),
+        "tables to tables",
+        text="is more than the name of a column, which is not supported from tables to tables",
+        path="stratify",
+    ),
+    Excludes(
         ("ekm_default",),
         "no external key map",
         hint="set ekm or ekm_file",

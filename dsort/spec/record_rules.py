@@ -104,19 +104,6 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
 
 
 @rule
-def _exact_numbers_can_be(spec: SpecFields) -> Iterator[SpecProblem]:
-    if spec.stratify is None:
-        return
-    from dsort.transforms.outputs import MemberClass, class_by
-
-    by = class_by(spec.stratify)
-    are_rows = is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
-    if are_rows and not isinstance(by, MemberClass):
-        text = "is more than the name of a column, which is not supported from tables to tables"
-        yield SpecProblem("stratify", text)
-
-
-@rule
 def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
     texts = {f"outputs[{number}].when": each.when for number, each in enumerate(spec.outputs)}
     for path, text in {**texts, "split_by": spec.split_by}.items():
