@@ -4,7 +4,7 @@ is or is not, and facts for messages."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -18,7 +18,7 @@ from dsort.sidecars.base import Sidecar
 from dsort.sidecars.kinds import kinds_of
 from dsort.spec.algorithms import joined
 from dsort.spec.inputs import JobConfig
-from dsort.spec.part import Part, usable
+from dsort.spec.part import Part, UnusableError
 from dsort.spec.parts import SpecFields
 from dsort.spec.target import Target, carrier_extension, late_targets
 from dsort.storage.ref import STREAM
@@ -229,22 +229,22 @@ class Excludes(Struct, frozen=True):
     path: str = ""
 
     def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
-        """A problem for each of the fields that ``spec`` has beside the other one."""
+        """A problem for each of the fields that ``spec`` has beside the other one; none of a field
+        that is wrong already."""
         for field in self.fields:
-            yield from usable(self._problems_of(field, spec))
-
-    def _problems_of(self, field: str, spec: SpecFields) -> Iterator[SpecProblem]:
-        for place in _places(spec, field):
-            # What a field is costs less to find out than what it is beside, which may load
-            # containers.
-            if not any(_places(spec, self.other)):
-                return
-            path = self.path or place
-            if field == "weights":
-                path = "inputs" if spec.mix is None else "mix"
-            text = self.message(field)
-            text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
-            yield SpecProblem(path, text, self.hint)
+            try:
+                # What a field is costs less to find out than what it is beside, which may load
+                # containers.
+                if (places := _places(spec, field)) and _places(spec, self.other):
+                    text = self.message(field)
+                    text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
+                    for place in places:
+                        path = self.path or place
+                        if path == "weights":
+                            path = "inputs" if spec.mix is None else "mix"
+                        yield SpecProblem(path, text, self.hint)
+            except UnusableError:
+                continue
 
     def message(self, field: str) -> str:
         """What is said of one of the fields."""
@@ -262,7 +262,7 @@ def _field(name: str) -> tuple[str, str, str]:
     return "config" if field in JobConfig.model_fields else owner, field, wanted
 
 
-def _places(spec: SpecFields, name: str) -> Iterable[str]:
+def _places(spec: SpecFields, name: str) -> Sequence[str]:
     """The paths at which the spec has the field ``name``; the name itself of a case."""
     if name in CASES:
         return (name,) if CASES[name](spec) else ()

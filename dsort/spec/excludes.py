@@ -8,7 +8,7 @@ from typing import Final
 
 from dsort.errors import SpecProblem
 from dsort.spec.cases import Excludes
-from dsort.spec.part import Rules, usable
+from dsort.spec.part import Rules
 from dsort.spec.parts import SpecFields
 from dsort.storage.registry import EXAMPLES
 
@@ -438,4 +438,4 @@ EXCLUDES: Final = (
 @rule
 def _features_go_together(spec: SpecFields) -> Iterator[SpecProblem]:
     for row in EXCLUDES:
-        yield from usable(row.problems(spec))
+        yield from row.problems(spec)
