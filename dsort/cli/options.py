@@ -13,6 +13,8 @@ from dsort.durations import format_duration, parse_duration_s
 from dsort.errors import SpecError, SpecProblem
 from dsort.sizes import parse_size_bytes
 
+MoveChoice = Literal["auto", "map", "range", "spill"]
+
 Source = Annotated[
     str | None,
     Argument(
@@ -364,7 +366,7 @@ class EngineArguments(RunArguments, frozen=True, kw_only=True):
     """The options of ``RunArguments``, and options that only few jobs need."""
 
     move: Annotated[
-        Literal["auto", "map", "range", "spill"],
+        MoveChoice,
         Option(
             "--move",
             metavar="PATH",
