@@ -302,9 +302,9 @@ class Sparing:
             return True
 
 
-_HEADER: Final = re.compile(r"Traceback \(most recent call (last|first)\):\s*$")
-_FRAME: Final = re.compile(r"\s+File \"[^\n]*\", line \d+")
-_CHAIN: Final = re.compile(
+_HEADER: Final = r"Traceback \(most recent call (last|first)\):\s*$"
+_FRAME: Final = r"\s+File \"[^\n]*\", line \d+"
+_CHAIN: Final = (
     r"\s*(During handling of the above exception, another exception occurred:"
     r"|The above exception was the direct cause of the following exception:)\s*$"
 )
@@ -315,9 +315,9 @@ def without_tracebacks(text: str) -> str:
     kept: list[str] = []
     inside = False  # a traceback, whose indented lines are frames
     for line in text.splitlines(keepends=True):
-        if _HEADER.search(line) or _FRAME.match(line):
+        if re.search(_HEADER, line) or re.match(_FRAME, line):
             inside = True
-        elif _CHAIN.match(line):
+        elif re.match(_CHAIN, line):
             inside = True
             while kept and not kept[-1].strip():
                 kept.pop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -92,6 +91,8 @@ def connected(context: click.Context) -> Iterator[DsortClient]:
 
 def command_words(context: click.Context, verb: str, *args: str) -> str:
     """A command for the user to type, for the same service: `` `dsort stop JOB` ``."""
+    import shlex  # few commands print another one
+
     words = [COMMAND, verb, *args]
     for name, option in (("server", "--server"), ("token_file", "--token-file")):
         if _given(context, name):

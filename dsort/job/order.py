@@ -23,7 +23,6 @@ from dsort.order.mixing_counts import MixingTally
 from dsort.order.output_shards import Pieces, merge_pieces
 from dsort.scratch.logs import reaction_line
 from dsort.scratch.requests import KeysAt, OrderedRowsOf
-from dsort.scratch.spill import RemoveSpill
 from dsort.scratch.tables import OrderedRows
 from dsort.workers.tasks import (
     CutDone,
@@ -135,6 +134,8 @@ class Ordering(Struct, eq=False):
     def free(self) -> None:
         """Remove the spill of spent partitions, where this is allowed by now."""
         if self._unfreed and not self.job.attempt.journal.is_waiting:
+            from dsort.scratch.spill import RemoveSpill  # most jobs spill nothing
+
             freed = tuple(sorted(self._unfreed))
             self._unfreed.clear()
             for node, workers in self.extraction.spilled_by().items():

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from dsort.containers.registry import codec_of, container_of
 from dsort.naming.names import archive_extension, check_output_name, with_extension
-from dsort.naming.overlap import final_templates, names_made
 from dsort.naming.templates import COUNT_MAX, NumberRange, ShardTemplate, parse_template
 from dsort.order.cut import CutRule, OutputShard
 from dsort.order.output_shards import OutputShards, rows_of
@@ -138,6 +137,8 @@ class OutputNames(Struct, frozen=True):
         """The names among ``names`` that a template makes, from the number in ``first`` on (by
         group). For templates with several counters, and for names with another total, it counts
         from 0."""
+        from dsort.naming.overlap import final_templates, names_made  # where names may be taken
+
         found = set()
         several: dict[str, list[str]] = {}
         for group, template in enumerate(self.templates):

@@ -9,7 +9,6 @@ from itertools import chain, product
 from math import prod
 from typing import Final, NoReturn
 
-from braceexpand import braceexpand
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -224,6 +223,8 @@ def _parse_group(inside: str, part: str) -> Sequence[str] | NumberRange:
         return parse_bash_range(inside, "", part)
     if "," in inside and ".." in inside:
         _refuse(part, f"{{{shortened(inside)}}} mixes alternatives with a range")
+    from braceexpand import braceexpand  # few templates have words in braces
+
     return tuple(braceexpand(f"{{{inside}}}", escape=False))
 
 

@@ -10,7 +10,6 @@ from dsort.containers.registry import check_supported, codec_of, container_of, i
 from dsort.errors import SpecProblem
 from dsort.naming.inputs import parse_input_template
 from dsort.naming.names import archive_extension
-from dsort.naming.overlap import find_repeats
 from dsort.spec.algorithms import joined
 from dsort.spec.part import Rules, repeated
 from dsort.spec.parts import SpecFields
@@ -172,6 +171,8 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
     for source in spec.sources:
         if source.format.template is None or spec.ingest is not None:
             continue
+        from dsort.naming.overlap import find_repeats  # needs templates of inputs
+
         template = parse_input_template(source.format.template)
         for repeat in find_repeats(template, source.extension):
             hint = (

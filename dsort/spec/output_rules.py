@@ -16,7 +16,6 @@ from dsort.containers.registry import (
 )
 from dsort.errors import SpecProblem
 from dsort.naming.names import codec_extension
-from dsort.naming.overlap import conflicts_among, final_templates
 from dsort.naming.templates import SPLIT_FIELD, parse_template
 from dsort.sidecars.kinds import kinds_alike, kinds_of
 from dsort.spec.algorithms import (
@@ -250,6 +249,11 @@ def _outputs_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
         SPLIT_FIELD not in (spec.output_format or "") and _share_a_bucket(spec, [*_unnamed(spec)])
     ):
         return  # another rule reports it
+    from dsort.naming.overlap import (  # few jobs have several outputs
+        conflicts_among,
+        final_templates,
+    )
+
     named = [target for target in spec.targets if target.template is not None]
     claims = [
         [

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from dsort.data.columns import Int64s, UInt64s
 from dsort.data.hashes import hash_keys, mix, shard_seed
-from dsort.data.json_pointer import JsonSyntaxError, field_as_member
 from dsort.errors import TransformError
 from dsort.naming.names import readable, shortened
 
@@ -306,6 +305,11 @@ class MemberClass(Struct, frozen=True):
 
     def _field(self, records: RecordTable, record: int, document: bytes) -> bytes:
         """The class of a record that is the JSON ``document``."""
+        from dsort.data.json_pointer import (  # loads regular expressions
+            JsonSyntaxError,
+            field_as_member,
+        )
+
         try:
             value = field_as_member(document, self.extension)
         except JsonSyntaxError as error:

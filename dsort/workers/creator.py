@@ -37,7 +37,6 @@ from dsort.workers.companions import (
     staged_sidecar,
     write_sidecars,
 )
-from dsort.workers.converted_sink import ConvertedSink
 from dsort.workers.encoder import ENCODING_BYTES, EncoderThreads, NoEncoder
 from dsort.workers.sinks import (
     CountingSink,
@@ -173,6 +172,8 @@ class Creator:
         if carrier.is_columnar:
             return self._row_sink(file, piece, checks=checks)
         if form.is_late:
+            from dsort.workers.converted_sink import ConvertedSink  # few jobs convert like this
+
             schema = task.late_schemas[piece.output] if task.late_schemas else ""
             return ConvertedSink(file, piece, self._setup, schema, self._nodes.store)
         out = self._raw_sink(file, carrier, task.schema, checks=checks)

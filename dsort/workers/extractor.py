@@ -54,12 +54,6 @@ from dsort.workers.batch import (
 from dsort.workers.conversion import packed_records, reported_extensions
 from dsort.workers.header_reader import ReadAhead
 from dsort.workers.index_writer import IndexWriter
-from dsort.workers.joiner import (
-    SEARCHED,
-    extension_lists,
-    join_sort_keys,
-    place_sort_keys,
-)
 from dsort.workers.operators.all_operators import operators_of
 from dsort.workers.shard_batches import RunBatches, ShardBatches
 from dsort.workers.tasks import (
@@ -287,6 +281,13 @@ class Extractor:
         is_join, more = batch.task.stage.name == "join", dict[str, Column]()
         table = replace(batch.cells(pipeline.algorithm.extensions, SORT_KEYS), report=batch.log.add)
         if pipeline.join:
+            from dsort.workers.joiner import (  # few jobs join
+                SEARCHED,
+                extension_lists,
+                join_sort_keys,
+                place_sort_keys,
+            )
+
             extensions = more[EXTENSIONS.text] = extension_lists(table)
             algorithm = SEARCHED if is_join else pipeline.algorithm
             if PLACE in found:

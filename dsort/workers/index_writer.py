@@ -29,7 +29,6 @@ from dsort.moves.slices import (
 from dsort.order.sort import Partitioning
 from dsort.scratch.directory import Scratch
 from dsort.scratch.index import IndexStore
-from dsort.scratch.spill import spill_name
 from dsort.storage.bucket import Buffer
 from dsort.storage.directory.direct_writes import DirectWrites, direct_writes
 from dsort.storage.directory.files import LocalStagedObject
@@ -164,6 +163,8 @@ class SpillWriter:
         self._files.clear()
 
     def _create(self, partition: int) -> _AppendedFile:
+        from dsort.scratch.spill import spill_name  # most jobs spill nothing
+
         name = spill_name(self._worker, partition)
         fd = self._scratch.open_to_write(name, os.O_WRONLY | os.O_TRUNC)
         file = LocalStagedObject(fd, name, str(self._scratch))

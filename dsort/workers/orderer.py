@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -56,7 +57,6 @@ from dsort.scratch.requests import (
     PartitionRowsOf,
 )
 from dsort.scratch.tables import NTH, ORDERED, POSITION_SHARD, OrderedRows, by_position
-from dsort.workers.joiner import Joiner, keys_of
 from dsort.workers.tasks import (
     CutDone,
     CutTask,
@@ -68,6 +68,9 @@ from dsort.workers.tasks import (
     RunOrdered,
     Search,
 )
+
+if TYPE_CHECKING:
+    from dsort.workers.joiner import Joiner
 
 
 class Orderer:
@@ -86,6 +89,8 @@ class Orderer:
         """``has_outputs``: the job has several outputs, and counts records and bytes of each."""
         self._joiner = None
         if join:
+            from dsort.workers.joiner import Joiner  # few jobs join
+
             places = algorithm if isinstance(algorithm, JoinedPlaces) else None
             self._joiner = Joiner(nodes, join, decreasing=algorithm.decreasing, places=places)
         self._has_outputs = has_outputs
@@ -120,6 +125,8 @@ class Orderer:
             if not len(rows):  # an earlier search already leaves out all of them
                 return nothing
         shards, key_hash = rows[POSITION_SHARD], rows[KEY_HASH]
+        from dsort.workers.joiner import keys_of  # most jobs have no equal hashes
+
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
         # Equal hashes only make candidates: the keys, or the rest of the digest, decide.
         compared = words_as_bytes(rows[SAME_MORE]) if search.by_content else keys
