@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.base import Container
-from dsort.data.columns import Int64s, UInt64s
+from dsort.data.columns import Int64s
 from dsort.data.hashes import FileDigests
 from dsort.data.index import STORED_BYTES
 from dsort.data.table import Table
@@ -39,6 +39,7 @@ from dsort.workers.companions import (
 )
 from dsort.workers.encoder import ENCODING_BYTES, EncoderThreads, NoEncoder
 from dsort.workers.sinks import (
+    ContentCheck,
     CountingSink,
     FileSink,
     FinishedShard,
@@ -46,8 +47,6 @@ from dsort.workers.sinks import (
     Sink,
     StagedFile,
     Writeback,
-    hashes_in,
-    other_content,
 )
 from dsort.workers.tasks import (
     CreateDone,
@@ -289,7 +288,6 @@ def _move_of(way: str, parts: WorkerParts) -> Move:
 
 
 WINDOW_BYTES = 8 << 20
-ROWS_AT_ONCE_MAX = 65536
 SYNCS_AT_ONCE_MAX = 8
 NAMES_AT_ONCE_MAX = 16
 """Each name is a request that takes a store 50 to 200 ms."""
@@ -359,11 +357,10 @@ class Sealer:
         at = shard.head_bytes
         for partition, start, stop in shard.pieces:
             rows = self._rows(nodes[partition], partition, start, stop)
-            found = self._record_hashes(stored, at, rows[STORED_BYTES])
-            wrong = np.flatnonzero(found != hashes_in(rows))
-            if len(wrong):
-                raise other_content(rows, int(wrong[0]), shard.ordinal)
-            at += int(rows[STORED_BYTES].sum())
+            check, size_bytes = ContentCheck(rows, shard.ordinal), int(rows[STORED_BYTES].sum())
+            for window in self._buffer.windows(stored, at, size_bytes, WINDOW_BYTES):
+                check.feed(window)
+            at += size_bytes
 
     def _check_rows(self, shard: StagedShard, staged: StagedObject, nodes: dict[int, str]) -> None:
         # Imported only where rows are moved, so that other jobs start faster.
@@ -377,37 +374,6 @@ class Sealer:
 
     def _rows(self, node: str, partition: int, start: int, stop: int) -> Table:
         return self._scratch_nodes.ask(node, OrderedRowsOf(partition, start, stop)).rows
-
-    def _record_hashes(self, staged: Readable, offset: int, stored_bytes: Int64s) -> UInt64s:
-        hashes = np.zeros(len(stored_bytes), np.uint64)
-        row = 0
-        while row < len(stored_bytes):
-            span = np.cumsum(stored_bytes[row : row + ROWS_AT_ONCE_MAX])
-            run = int(np.searchsorted(span, self._buffer.size_bytes, side="right"))
-            # A record that is larger than the buffer.
-            if run == 0:
-                hashes[row] = self._large_record_hash(staged, offset, int(stored_bytes[row]))
-                offset += int(stored_bytes[row])
-                row += 1
-                continue
-            window = self._buffer.view(int(span[run - 1]))
-            staged.read_into(window, offset)
-            ends = span[:run].tolist()
-            starts = [0, *ends[:-1]]
-            hashes[row : row + run] = np.fromiter(
-                (xxhash.xxh3_64_intdigest(window[a:b]) for a, b in zip(starts, ends, strict=True)),
-                np.uint64,
-                run,
-            )
-            offset += ends[-1]
-            row += run
-        return hashes
-
-    def _large_record_hash(self, staged: Readable, offset: int, size: int) -> int:
-        state = xxhash.xxh3_64()
-        for window in self._buffer.windows(staged, offset, size):
-            state.update(window)
-        return state.intdigest()
 
 
 def _sync_each(opened: Sequence[StagedObject]) -> None:
