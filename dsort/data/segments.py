@@ -136,6 +136,19 @@ class Segments(Struct, frozen=True, eq=False):
             self.names.run(start, stop),
         )
 
+    def extents(self) -> tuple[Int64s, Int64s]:
+        """For each record, its first byte in the source and the byte after its last, without
+        literals; shapes ``(n,)``."""
+        if not len(self):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        real = self.start >= 0
+        first = np.where(real, self.start, np.iinfo(np.int64).max)
+        end = np.where(real, self.start + self.length, 0)
+        low = np.minimum.reduceat(first, self.offsets[:-1])
+        high = np.maximum.reduceat(end, self.offsets[:-1])
+        # A record of literals alone has no place: it gets 0 and 0.
+        return np.minimum(low, high), high
+
     def trimmed(self) -> Segments:
         """The same segments, without the literals that they do not use."""
         if not len(self.literals):

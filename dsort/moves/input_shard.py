@@ -391,7 +391,7 @@ class ShardBytes:
             if count:
                 yield Window(0, count, self.whole, 0)
             return
-        low, high = _extents(segments)
+        low, high = segments.extents()
         row = 0
         while row < count:
             span = slice(row, row + WINDOW_ROWS_MAX)
@@ -427,20 +427,6 @@ def _checked(stored: Iterable[memoryview], reported: int) -> Iterator[memoryview
         yield piece
     if found != reported:
         raise ValueError("has another CRC-32 than its shard says")
-
-
-def _extents(segments: Segments) -> tuple[Int64s, Int64s]:
-    """For each record, its first byte in the shard and the byte after its last, without literals;
-    shapes ``(n,)``."""
-    if len(segments.offsets) < 2:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    real = segments.start >= 0
-    first = np.where(real, segments.start, np.iinfo(np.int64).max)
-    end = np.where(real, segments.start + segments.length, 0)
-    low = np.minimum.reduceat(first, segments.offsets[:-1])
-    high = np.maximum.reduceat(end, segments.offsets[:-1])
-    # A record of literals alone has no place: it gets 0 and 0.
-    return np.minimum(low, high), high
 
 
 INPUTS_FILE = "inputs.col"
