@@ -32,7 +32,7 @@ from dsort.results.journal import discard_run, refuse_unnoted
 from dsort.results.journal_entries import JournalState
 from dsort.results.layout import manifest_name, report_name
 from dsort.results.lease import Lease, last_attempt
-from dsort.results.manifest import parse_manifest
+from dsort.results.manifest import parse_manifest, read_manifest
 from dsort.results.report import Event, JobReport, JobWarning, Progress
 from dsort.settings import find_transform, resolve_ref
 from dsort.spec.load import load_spec as read_spec
@@ -42,7 +42,6 @@ from dsort.stop_flag import StopFlag
 from dsort.storage.bucket import Bucket
 from dsort.storage.ref import BucketRef
 from dsort.storage.registry import parse_address
-from dsort.storage.small_objects import read_small
 
 if TYPE_CHECKING:
     from dsort.amendments import Removal
@@ -62,8 +61,6 @@ __all__ = [
     "run",
     "verify",
 ]
-
-MANIFEST_BYTES_MAX = 4 << 30
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> JobSpec:
@@ -268,8 +265,8 @@ def remove(
         spec = _spec(remove_fields(base, place, found.shards, Path(keys)), options)
         job_id = later_job_id(base.job_id)
         report = run(spec, options=options, on_event=on_event, stop=flag, job_id=job_id)
-        data = read_small(bucket, manifest_name(report.job_id), bytes_max=MANIFEST_BYTES_MAX)
-        left = find_keys(parse_manifest(data), bucket, wanted, names=found.shards, stop=flag)
+        made = read_manifest(bucket, report.job_id)
+        left = find_keys(made, bucket, wanted, names=found.shards, stop=flag)
         if left.records:
             raise InvariantError(f"{left.records:,} records have keys that were removed")
     return Removal(found, report)
@@ -361,8 +358,7 @@ def resume_on_shard(
 
     options = options or default_options()
     held = _opened(bucket, options, stop)
-    data = read_small(held, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
-    manifest = parse_manifest(data)
+    manifest = read_manifest(held, job_id)
     if expected is not None and manifest.spec != expected:
         raise JobConflictError(f"the manifest of job {job_id} in {held.uri} is of another job")
     wanted = manifest.spec.on_shard

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dsort.containers.registry import container_of
-from dsort.errors import InputError, InvariantError, JobConflictError, NamesTakenError, StorageError
+from dsort.errors import InputError, NamesTakenError
 from dsort.job.sidecars import containers_named, directory_file_names, directory_files
 from dsort.naming.names import first_few
 from dsort.options import RunOptions, open_with_settings
@@ -22,11 +22,10 @@ from dsort.reading.view import ViewBucket, open_view, refuse_changed
 from dsort.results.earlier_results import later_than
 from dsort.results.job_ids import new_job_id
 from dsort.results.journal import (
-    JobDirectory,
     Journal,
     discard_run,
+    journal_left,
     list_job_directories,
-    read_journal,
 )
 from dsort.results.journal_entries import (
     Committing,
@@ -108,27 +107,15 @@ def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
     manifest, and had the view of job ``view_id``, return its report."""
     report = None
     for each in list_job_directories(bucket):
-        state = _of_dead(bucket, each)
+        if not each.has_journal or read_hold(bucket, each.job_id).live:
+            continue
+        state = journal_left(bucket, each)  # empty if it is damaged: then it is for `dsort gc`
         if not state.materializes:
             continue
         is_whole = _end(bucket, each.job_id, state)
         if is_whole and state.planned.digest == view_id:
             report = _report(bucket, each.job_id)
     return report
-
-
-def _of_dead(bucket: Bucket, directory: JobDirectory) -> JournalState:
-    """What the journal of a job that died says; nothing if the job lives, or dsort cannot read
-    that."""
-    job_id = directory.job_id
-    if not directory.has_journal or read_hold(bucket, job_id).live:
-        return JournalState()
-    try:
-        state = read_journal(bucket, job_id)
-        state.check()
-    except (InvariantError, JobConflictError, StorageError):
-        return JournalState()  # left for `dsort gc`
-    return state
 
 
 def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:
@@ -138,7 +125,7 @@ def _end(bucket: Bucket, job_id: str, state: JournalState) -> bool:
     prefix = staged_prefix(job_id)
     given = {f"{prefix}{at}": (names[at], each.receipt) for at, each in state.created.items()}
     lease = Lease.take(bucket, job_id, attempt=state.attempts + 1)
-    lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
+    lease.keep()
     try:
         is_whole = bool(bucket.stat_many([manifest_name(job_id)]))
         if not is_whole and state.committing:

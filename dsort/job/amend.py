@@ -42,12 +42,13 @@ from dsort.results.layout import (
     report_name,
 )
 from dsort.results.manifest import (
+    MANIFEST_BYTES_MAX,
     History,
     Manifest,
     ManifestOutput,
     ManifestPart,
     ManifestSidecar,
-    parse_manifest,
+    read_manifest,
     without_names,
 )
 from dsort.sidecars.kinds import sidecar_names
@@ -55,7 +56,6 @@ from dsort.spec.model import JobSpec
 from dsort.storage.bucket import INTERNAL_PREFIX, Bucket
 from dsort.storage.small_objects import parse_as, read_json, read_small
 
-MANIFEST_BYTES_MAX: Final = 4 << 30
 REMOVED_BYTES_MAX: Final = 4 << 30
 CLAIM_BYTES_MAX: Final = 1 << 12
 SIDECAR_BYTES_MAX: Final = 4 << 30
@@ -69,13 +69,12 @@ def load_base(job: Job) -> None:
     amend, bucket = job.spec.amend, job.buckets.outputs
     assert amend
     try:
-        data = read_small(bucket, manifest_name(amend.job), bytes_max=MANIFEST_BYTES_MAX)
+        job.found.base = read_manifest(bucket, amend.job)
     except ObjectNotFoundError:
         raise InputError(
             f"there is no result of a job {amend.job} in {bucket.uri} to be amended",
             hint="`dsort show` names the newest job of a bucket",
         ) from None
-    job.found.base = parse_manifest(data)
     refuse_other_sidecars(job)
     _refuse_newer(job)
 
@@ -353,7 +352,7 @@ _LEFT_OUT_WITH: Final = "left out with "
 
 def forget_removed(bucket: Bucket, job_id: str) -> None:
     """Remove all files that still name the records that job ``job_id`` removed from a result."""
-    now = parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
+    now = read_manifest(bucket, job_id)
     history = now.history
     if not history.amends or not is_removal(now):
         return
@@ -374,10 +373,9 @@ def forget_removed(bucket: Bucket, job_id: str) -> None:
 def _named_by(bucket: Bucket, job_id: str) -> set[str | None]:
     """The lineages and the index of a result, if its manifest is still there."""
     try:
-        data = read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)
+        base = read_manifest(bucket, job_id)
     except ObjectNotFoundError:
         return set()
-    base = parse_manifest(data)
     return {base.index, *(each.name for each in base.lineages)}
 
 

@@ -20,7 +20,7 @@ from dsort.log_lines import logger_of
 from dsort.results.layout import sidecars_prefix, staged_prefix
 from dsort.scratch.logs import ShardCreated
 from dsort.sidecars.kinds import kinds_of
-from dsort.storage.routed import bucket_for, bucket_named
+from dsort.storage.routed import bucket_for
 from dsort.workers.companions import LINEAGE
 from dsort.workers.tasks import (
     CreateDone,
@@ -144,7 +144,7 @@ def _create_tasks(
 ) -> Iterator[CreateTask]:
     """Yields one task at a time: the pieces of a million shards would take as much memory as their
     receipts."""
-    on_the_way, prefix = _some_seal_on_finish(job), staged_prefix(job.job_id)
+    on_the_way, prefix = job.buckets.some_seal_on_finish, staged_prefix(job.job_id)
     result = job.pipeline.result
     encoded = job.pipeline.carrier.is_columnar or not job.found.movement.way.moves_payload
     unsized = [encoded or form.is_late for form in job.pipeline.outputs]
@@ -171,12 +171,6 @@ def _create_tasks(
             ),
             sidecars_prefix=sidecars_prefix(job.job_id),
         )
-
-
-def _some_seal_on_finish(job: Job) -> bool:
-    """Whether some output shards cannot be read back once they are staged."""
-    named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)
-    return any(bucket.seals_on_finish for bucket in named)
 
 
 def _create_runs(job: Job, plan: Plan, created: Created) -> list[Int64s]:
@@ -243,7 +237,7 @@ def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[
             return {}
         return {ordinal: shard.digests for ordinal, shard in created.shards.items()}
     digests = _sealed_before(job, created)
-    if _some_seal_on_finish(job):
+    if job.buckets.some_seal_on_finish:
         for ordinal, shard in created.shards.items():
             if bucket_for(bucket, plan.names[ordinal]).seals_on_finish:
                 digests[ordinal] = shard.digests

@@ -20,7 +20,6 @@ from msgspec import Struct, field
 from dsort.containers.registry import container_of
 from dsort.errors import (
     InputError,
-    InvariantError,
     JobConflictError,
     ObjectNotFoundError,
     StorageError,
@@ -35,11 +34,11 @@ from dsort.results.journal import (
     forget_elsewhere,
     is_elsewhere,
     is_note_alone,
+    journal_left,
     list_job_directories,
     outputs_left,
-    read_journal,
 )
-from dsort.results.journal_entries import JobAccepted, JournalState
+from dsort.results.journal_entries import JobAccepted
 from dsort.results.layout import (
     index_name,
     job_directory,
@@ -181,12 +180,12 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
     # The lease is taken first, so that the job is not resumed while it is being removed.
     attempt = last_attempt(bucket, job_id) + 1
     lease = Lease.take(bucket, job_id, attempt=attempt, machine=machine)
-    lease.keep(on_lost=lambda why: None, on_stop=lambda: None)
+    lease.keep()
     outputs = bucket
     try:
         kept = False
         for directory in list_job_directories(bucket, job_id):
-            spec = _journal(bucket, directory).accepted.spec
+            spec = journal_left(bucket, directory).accepted.spec
             outputs = outputs_left(bucket, directory.job_id, spec, opened)
             kept = directory.has_result or directory.has_report
             if directory.has_result and not directory.has_manifest:
@@ -213,7 +212,7 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     result. An object is removed only if it has the bytes that the job wrote: another program may
     have stored something else under the name. Objects that the job had replaced are put back;
     ``StorageError`` if that fails."""
-    state = _journal(bucket, directory)
+    state = journal_left(bucket, directory)
     planned, accepted = state.planned.shards, state.accepted
     names = [row.name for row in planned]
     beside = _beside(accepted, names)
@@ -270,7 +269,7 @@ class _Search(Struct):
                 continue  # it is cleaned up from the bucket that it is in
             if each.objects and not self._is_live(each.job_id):
                 died = each.has_journal and not each.has_manifest
-                copied = died and _journal(self.bucket, each).materializes
+                copied = died and journal_left(self.bucket, each).materializes
                 yield Garbage(
                     kind="job",
                     where=job_directory(each.job_id),
@@ -365,7 +364,7 @@ def _owner(name: str, owners: Mapping[str, str]) -> str:
 
 
 def _planned_names(bucket: Bucket, directory: JobDirectory) -> list[str]:
-    state = _journal(bucket, directory)
+    state = journal_left(bucket, directory)
     if not state.planned:
         return []
     names = [row.name for row in state.planned.shards]
@@ -382,17 +381,6 @@ def _beside(accepted: JobAccepted, shards: Sequence[str]) -> list[str]:
         containers = [container_of(name) for name in shards]
     sidecars = sidecar_names(parse_kinds(spec.get("index")), shards)
     return [*directory_file_names(containers, shards), *(each.name for each in sidecars)]
-
-
-def _journal(bucket: Bucket, directory: JobDirectory) -> JournalState:
-    if not directory.has_journal:
-        return JournalState()
-    try:
-        state = read_journal(bucket, directory.job_id)
-        state.check()
-        return state
-    except (InvariantError, JobConflictError, StorageError):
-        return JournalState()  # a damaged journal must not prevent the removal of the rest
 
 
 def _what_is_left(directory: JobDirectory) -> str:

@@ -62,6 +62,12 @@ class Buckets(Struct):
     streams: Streams | None = None
 
     @property
+    def some_seal_on_finish(self) -> bool:
+        """Whether some output shards cannot be read back once they are staged."""
+        named = (bucket_named(self.outputs, place.name) for place in self.output_places)
+        return any(bucket.seals_on_finish for bucket in named)
+
+    @property
     def identities(self) -> tuple[InputIdentities, OutputIdentities]:
         """The identities of the input buckets and of the output buckets."""
         targets = {

@@ -221,8 +221,7 @@ def _names_taken_back(job: Job) -> str:
     about it for the user."""
     if not job.outcome.naming:
         return ""
-    named = (bucket_named(job.buckets.outputs, place.name) for place in job.buckets.output_places)
-    if any(bucket.seals_on_finish for bucket in named):
+    if job.buckets.some_seal_on_finish:
         return "some output shards may have their names by now, and there is no manifest"
     try:
         return take_names_back(job).words(job.buckets.outputs.uri)

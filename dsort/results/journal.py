@@ -159,6 +159,19 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
     return state
 
 
+def journal_left(bucket: Bucket, directory: JobDirectory) -> JournalState:
+    """The state that follows from the journal of a job that died; empty if there is no journal, or
+    dsort cannot read it: that must not prevent the removal of the rest."""
+    if not directory.has_journal:
+        return JournalState()
+    try:
+        state = read_journal(bucket, directory.job_id)
+        state.check()
+        return state
+    except (InvariantError, JobConflictError, StorageError):
+        return JournalState()
+
+
 def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
     """(attempt, name) of each segment, in order. ``StorageError`` if one is missing between
     others."""

@@ -272,7 +272,12 @@ class Lease:
         """Whether this process has lost the job."""
         return bool(self._why_lost)
 
-    def keep(self, *, on_lost: Callable[[str], None], on_stop: Callable[[], None]) -> None:
+    def keep(
+        self,
+        *,
+        on_lost: Callable[[str], None] = lambda why: None,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
         """Renew the lease from a thread until ``close``.
 
         The thread calls ``on_lost(why)``, and ``on_stop()`` when a stop of the job was requested,

@@ -19,16 +19,18 @@ from msgspec.structs import asdict, replace
 from dsort.data.json_values import Count, Rows, checked, json_bytes, write_json
 from dsort.errors import InputError, SpecError
 from dsort.order.mixing import Mixing
-from dsort.results.layout import job_of
+from dsort.results.layout import job_of, manifest_name
 from dsort.results.report import ReactionCount, ReaderCounts, Sample, reader_counts
 from dsort.sidecars.base import ResultShards
 from dsort.sizes import format_bytes
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.storage.small_objects import Staged
+from dsort.storage.bucket import Bucket
+from dsort.storage.small_objects import Staged, read_small
 from dsort.version import dsort_version
 
 MANIFEST_VERSION = 1
+MANIFEST_BYTES_MAX = 4 << 30
 
 
 class ManifestInput(Struct, frozen=True):
@@ -352,14 +354,8 @@ def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence
         }
         for shard, digest in shards
     )
-    return json_bytes(
-        {
-            "__kind__": "wids-shard-index-v1",
-            "wids_version": 1,
-            "name": name,
-            "shardlist": Rows(rows),
-        }
-    )
+    head = {"__kind__": "wids-shard-index-v1", "wids_version": 1}
+    return json_bytes({**head, "name": name, "shardlist": Rows(rows)})
 
 
 def _mixing(mixing: Mapping[str, object]) -> dict[str, object]:
@@ -384,10 +380,8 @@ def _summed(
 
     def seen() -> Iterator[tuple[str, int]]:
         for shard in outputs:
-            sums["records"] += shard.records
-            sums["members"] += shard.members
-            sums["payload_bytes"] += shard.payload_bytes
-            sums["file_bytes"] += shard.file_bytes
+            for name in sums:
+                sums[name] += getattr(shard, name)
             yield shard.output or "", shard.records
 
     readers = reader_counts(seen())
@@ -404,12 +398,6 @@ class _StoredPart(Struct):
     lineage: ManifestSidecar | None = None
 
 
-class _StoredHistory(Struct):
-    amends: str | None = None
-    removed: tuple[str, ...] | None = None
-    earlier: dict[str, _StoredPart] | None = None
-
-
 class _Stored(Struct):
     """The other fields that are read back. Manifests of the first releases lack some."""
 
@@ -424,6 +412,14 @@ class _Stored(Struct):
     lineage: ManifestSidecar | None = None
     code: tuple[dict[str, Any], ...] | None = None
     classes: dict[str, int] | None = None
+    amends: str | None = None
+    removed: tuple[str, ...] | None = None
+    earlier: dict[str, _StoredPart] | None = None
+
+
+def read_manifest(bucket: Bucket, job_id: str) -> Manifest:
+    """The manifest of a job in ``bucket``; ``ObjectNotFoundError`` if it has none there."""
+    return parse_manifest(read_small(bucket, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX))
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -436,10 +432,10 @@ def parse_manifest(data: bytes) -> Manifest:
             hint="use the dsort that made it, or a newer one",
         )
     try:
-        stored, history = checked(content, _Stored), checked(content, _StoredHistory)
+        stored = checked(content, _Stored)
     except ValueError as error:
         raise _no_manifest(str(error)) from None
-    parts = tuple(_part_of(job_id, part) for job_id, part in (history.earlier or {}).items())
+    parts = tuple(_part_of(job_id, part) for job_id, part in (stored.earlier or {}).items())
     if sum(part.outputs for part in parts) > len(stored.outputs):
         raise _no_manifest("the parts of earlier have more shards than there are")
     spec = stored.spec
@@ -456,7 +452,7 @@ def parse_manifest(data: bytes) -> Manifest:
         index=stored.index,
         sidecars=stored.sidecars,
         lineage=stored.lineage,
-        history=History(history.amends, _names(history.removed, "removed"), parts),
+        history=History(stored.amends, _names(stored.removed, "removed"), parts),
         code=stored.code or (),
         classes=stored.classes or {},
         totals=stored.totals,
