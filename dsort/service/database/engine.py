@@ -108,7 +108,10 @@ class Database(ClosesOnExit):
     def _connected(self) -> Connection:
         try:
             return self.engine.connect()
-        except OSError as error:  # pg8000 passes on the OSError if a server sends nothing at all
+        # pg8000 passes on the OSError if a server sends nothing at all, and raises KeyError for an
+        # answer that is not PostgreSQL's. While a server is away, another program may have its
+        # port, or the kernel may connect a client that gets this port as its own with itself.
+        except (KeyError, OSError) as error:
             raise OperationalError("connect", {}, error) from error
 
     def close(self) -> None:

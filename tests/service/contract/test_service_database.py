@@ -302,6 +302,25 @@ def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
             pass
 
 
+def test_a_port_with_another_program_is_a_database_that_does_not_answer() -> None:
+    def echo() -> None:
+        # A client is its own peer if it gets the port of a server that is away as its own.
+        peer, _ = other.accept()
+        with peer:
+            while data := peer.recv(1 << 10):
+                peer.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as threads:
+        threads.submit(echo)
+        url = f"postgresql://ann:x@127.0.0.1:{other.getsockname()[1]}/dsort"
+        with (
+            open_database(url, migrate=False, silence_s_max=10) as opened,
+            pytest.raises(DBAPIError),
+            opened.reading(),
+        ):
+            pass
+
+
 @pytest.mark.parametrize("broken", [ConnectionResetError, TimeoutError])
 def test_a_connection_that_breaks_is_an_error_of_the_database_and_is_replaced(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, broken: type[OSError]
