@@ -121,7 +121,7 @@ def append_fields(
 
 def _sources(base: Manifest, source: object, template: str | None) -> dict[str, Any]:
     """The fields about the new shards."""
-    if base.spec.join is None:
+    if not base.spec.join:
         if isinstance(source, Mapping):
             raise SpecError(f"job {base.job_id} joined nothing: its new shards are in one bucket")
         return {"input_bck": source} | (

@@ -301,7 +301,7 @@ def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, In
         shards[parted(shard)[0]].append(shard)
     records = {name: sum(len(hashes[shard]) for shard in names) for name, names in shards.items()}
     wanted = _wanted_records(spec, records)
-    seed = "0" if spec.mix is None else spec.mix.seed
+    seed = spec.mix.seed if spec.mix else "0"
     for source in spec.sources:
         names = shards[source.name]
         sizes = [len(hashes[shard]) for shard in names]
@@ -325,7 +325,7 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
     ``records``: how many records each input has."""
     mix, weights = spec.mix, {source.name: source.weight for source in spec.sources}
     repeats = True
-    if mix is None:
+    if not mix:
         wanted = {each.name: each.records for each in spec.sources if each.records is not None}
     elif mix.records is not None:
         parts = dealt_out(mix.records, list(weights.values()))

@@ -353,7 +353,7 @@ class InputReader:
     def _leave_out_equal(self, key_hash: UInt64s, expected: Bools) -> None:
         """Clear ``expected`` for the records that ``deduplicate`` leaves out."""
         wanted = self._spec.deduplicate
-        if wanted is None:
+        if not wanted:
             return
         same = key_hash
         if wanted.by != "key":

@@ -193,7 +193,7 @@ class OutputReader:
             before = self._reader.bytes_read
             self._groups[shard.name] = place.group
             found = self._shard(shard, place, watch, md5) if shard.name in drawn else None
-            if found is None:
+            if not found:
                 given = (shard.records, shard.members, shard.payload_bytes)
                 whole = Sizes(*given, shard.container_bytes - _end_bytes(shard))
                 facts.append(ShardFacts(shard.name, place, False, whole))

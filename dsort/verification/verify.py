@@ -238,7 +238,7 @@ class _Verification:
                 place.ref, root=options.root, settings=options.settings
             ),
         )
-        return bucket if spec.ingest is None else _files_there(self._manifest, bucket, options)
+        return _files_there(self._manifest, bucket, options) if spec.ingest else bucket
 
     def run_code_again(self, options: RunOptions, stack: contextlib.ExitStack) -> None:
         """Prepare the steps to run the code that the manifest names. ``stack`` ends the code.
@@ -419,7 +419,7 @@ class _Verification:
         results = {
             source.shard_name(name)
             for source in spec.sources
-            if spec.ingest is None
+            if not spec.ingest
             and bucket_named(self._inputs_bucket, source.name).uri == self._outputs_bucket.uri
             for name in self._all_names
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -160,12 +160,11 @@ def _add_outputs(job: Job, plan: Plan, moved: Counter[str], total_requests: Coun
 
 
 def _sizes_by_place(
-    places: Iterable[BucketPlace], found: Iterable[tuple[str, int]]
+    places: Sequence[BucketPlace], found: Iterable[tuple[str, int]]
 ) -> Iterator[tuple[BucketPlace, Int64s]]:
     """Each bucket with the sizes of the objects in it."""
     sizes: dict[str, list[int]] = {place.name: [] for place in places}
-    by_name = {place.name: place for place in places}
     for name, size in found:
         sizes[name].append(size)
-    for name, own in sizes.items():
-        yield by_name[name], np.array(own, np.int64)
+    for place in places:
+        yield place, np.array(sizes[place.name], np.int64)

@@ -258,7 +258,7 @@ class RayRuntime:
 
     def warnings(self) -> list[str]:
         """See :class:`~dsort.runtime.base.Runtime`."""
-        return [] if self._job is None else self._crew.warnings()
+        return self._crew.warnings() if self._job else []
 
     def close(self, *, keep_scratch: bool = False) -> None:
         """Kill all actors, remove the scratch nodes, and leave Ray as it was found."""
