@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from isal import igzip_lib, isal_zlib
@@ -150,26 +150,31 @@ def carried_entries(directory: Directory, mended_rows: tuple[int, ...]) -> Bytes
 
 def _with_sizes(entry: bytes, size: int, stored: int, *, described: bool) -> bytes:
     fields, name, extra, comment = _parts(entry)
-    extra = without_extras(extra, LARGE_ID)
-    if max(size, stored) >= LARGE:
-        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size, stored) + extra
-        size = stored = LARGE
+    extra, fields[9], fields[8] = _sized(extra, size, stored)
     if not described:
         fields[3] &= ~DESCRIBED
-    fields[8], fields[9] = stored, size
     return _joined(fields, name, extra, comment)
 
 
-def _parts(entry: bytes) -> tuple[list[int], bytes, bytes, bytes]:
-    """(the fields after the magic, numbered from 1; name; extra; comment)."""
-    fields = list(ENTRY.unpack_from(entry))
-    name_stop = ENTRY.size + fields[10]
-    extra_stop = name_stop + fields[11]
-    name, extra = entry[ENTRY.size : name_stop], entry[name_stop:extra_stop]
-    return fields, name, extra, entry[extra_stop:]
+def _sized(extra: bytes, size: int, stored: int) -> tuple[bytes, int, int]:
+    """(extra, size, stored) as they are written: sizes that do not fit are in a zip64 field."""
+    extra = without_extras(extra, LARGE_ID)
+    if max(size, stored) < LARGE:
+        return extra, size, stored
+    return _SIZES.pack(LARGE_ID, _SIZES.size - 4, size, stored) + extra, LARGE, LARGE
 
 
-def _joined(fields: list[int], name: bytes, extra: bytes, comment: bytes) -> bytes:
+def _parts(data: bytes, layout: struct.Struct = ENTRY) -> tuple[list[Any], bytes, bytes, bytes]:
+    """(the fields after the magic, numbered from 1; name; extra; the rest) of an entry, or of a
+    local header."""
+    fields = list(layout.unpack_from(data))
+    name_stop = layout.size + fields[10 if layout is ENTRY else 9]
+    extra_stop = name_stop + fields[11 if layout is ENTRY else 10]
+    name, extra = data[layout.size : name_stop], data[name_stop:extra_stop]
+    return fields, name, extra, data[extra_stop:]
+
+
+def _joined(fields: list[Any], name: bytes, extra: bytes, comment: bytes) -> bytes:
     fields[10:13] = len(name), len(extra), len(comment)
     return ENTRY.pack(*fields) + name + extra + comment
 
@@ -205,11 +210,7 @@ def _with_large_place(entry: bytes, offset: int) -> bytes:
 def local_header(directory: Directory, row: int) -> bytes:
     """The local header of an entry, as the central directory describes it."""
     fields, name, extra, _ = _parts(directory.entry(row))
-    size, stored = int(directory.size[row]), int(directory.stored[row])
-    extra = without_extras(extra, LARGE_ID)
-    if max(size, stored) >= LARGE:
-        extra = _SIZES.pack(LARGE_ID, _SIZES.size - 4, size, stored) + extra
-        size = stored = LARGE
+    extra, size, stored = _sized(extra, int(directory.size[row]), int(directory.stored[row]))
     flags = fields[3] & ~DESCRIBED
     common = (*fields[4:7], fields[7], stored, size, len(name), len(extra))
     return LOCAL.pack(LOCAL_MAGIC, fields[2], flags, *common) + name + extra
@@ -266,20 +267,18 @@ def _replaced(
 
 
 def _local_without_other_name(row: int, headers: bytes) -> bytes:
-    fields = list(LOCAL.unpack_from(headers))
-    name_stop = LOCAL.size + fields[9]
-    extra_stop = name_stop + fields[10]
-    extra = without_extras(headers[name_stop:extra_stop], UNICODE_NAME_ID)
+    fields, name, extra, rest = _parts(headers, LOCAL)
+    extra = without_extras(extra, UNICODE_NAME_ID)
     fields[10] = len(extra)
-    return LOCAL.pack(*fields) + headers[LOCAL.size : name_stop] + extra + headers[extra_stop:]
+    return LOCAL.pack(*fields) + name + extra + rest
 
 
 def _for_other_name(entry: bytes, headers: bytes) -> bytes:
     """``entry``, without fields that are only right for its old name if ``headers`` have another
     one."""
-    local = LOCAL.unpack_from(headers)
+    local, new_name, _, _ = _parts(headers, LOCAL)
     fields, name, extra, comment = _parts(entry)
-    if headers[LOCAL.size : LOCAL.size + local[9]] != name:
+    if new_name != name:
         extra = without_extras(extra, UNICODE_NAME_ID)
         if (fields[3] ^ local[2]) & UTF8 and not comment.isascii():
             comment = b""  # it would now be read with another code page
@@ -288,8 +287,7 @@ def _for_other_name(entry: bytes, headers: bytes) -> bytes:
 
 def link_target(headers: bytes) -> bytes:
     """The target of a symbolic link. Its member consists only of its headers."""
-    fields = LOCAL.unpack_from(headers)
-    data = headers[LOCAL.size + fields[9] + fields[10] :]
+    fields, _, _, data = _parts(headers, LOCAL)
     if fields[3] == DEFLATE:
         return _inflate_all(data)
     return data[: fields[7]]
@@ -297,13 +295,12 @@ def link_target(headers: bytes) -> bytes:
 
 def retargeted(headers: bytes, target: bytes) -> bytes:
     """The headers of a symbolic link, with the target ``target``."""
-    fields = list(LOCAL.unpack_from(headers))
-    name_stop = LOCAL.size + fields[9]
-    extra = without_extras(headers[name_stop : name_stop + fields[10]], LARGE_ID)
+    fields, name, extra, _ = _parts(headers, LOCAL)
+    extra = without_extras(extra, LARGE_ID)
     fields[2], fields[3] = fields[2] & ~DESCRIBED, STORED
     fields[6:9] = isal_zlib.crc32(target), len(target), len(target)
     fields[10] = len(extra)
-    return LOCAL.pack(*fields) + headers[LOCAL.size : name_stop] + extra + target
+    return LOCAL.pack(*fields) + name + extra + target
 
 
 def _inflate_all(data: bytes) -> bytes:
