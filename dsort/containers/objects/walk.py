@@ -377,7 +377,10 @@ class ObjectWalk(Struct):
             self._value_start = here
         self.at = body
         self._tagged = False
-        return items == 0 and kind != Kind.PIECES and self._close()
+        if items or kind == Kind.PIECES:
+            return False
+        self._close()
+        return self._item_ends()
 
     def _end_open(self, here: int, body: int) -> bool:
         if not self._open or self._open[-1].left >= 0 or self._tagged:
@@ -385,16 +388,15 @@ class ObjectWalk(Struct):
         if self._open[-1].is_map and self._open[-1].items % 2:
             raise WalkError(here, "a map ends between a name and its value")
         self.at = body
-        return self._close()
+        self._close()
+        return self._item_ends()
 
-    def _close(self) -> bool:
-        """End the innermost list, map or string in pieces; return whether the object ends with
-        it."""
+    def _close(self) -> None:
+        """End the innermost list, map or string in pieces, which may be a value of the object."""
         self._open.pop()
         if len(self._open) == 1 and self._open[0].is_map:
             start = self._value_start
             self._note(Kind.LIST, start, self.at - start, 0, b"")
-        return self._item_ends()
 
     def _item_ends(self) -> bool:
         """Count an item, which may be the last of all lists and maps around it; return whether it
@@ -408,10 +410,7 @@ class ObjectWalk(Struct):
             top.left -= 1
             if top.left:
                 return False
-            self._open.pop()
-            if len(self._open) == 1 and self._open[0].is_map:
-                start = self._value_start
-                self._note(Kind.LIST, start, self.at - start, 0, b"")
+            self._close()
         return True
 
     def _note(self, kind: int, start: int, size_bytes: int, number: int, content: bytes) -> None:
