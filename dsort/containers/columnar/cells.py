@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 
 from dsort.containers.columnar.arrow import pa
-from dsort.containers.columnar.page_bounds import refuse_larger
+from dsort.containers.columnar.page_bounds import first_line, refuse_larger
 from dsort.containers.columnar.ranges import MemorySource
 from dsort.containers.columnar.reader import TableShard, open_table, plain_batches
 from dsort.containers.columnar.schema import (
@@ -92,9 +92,8 @@ def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
     try:
         yield from _contents(column)
     except (ValueError, ArithmeticError, TypeError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ConversionError(
-            f"column {shortened(name)} cannot become members: {lines[0][:300]}",
+            f"column {shortened(name)} cannot become members: {first_line(error)}",
             hint="take out the column first, or keep to tables",
         ) from None
 

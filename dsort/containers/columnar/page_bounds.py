@@ -279,18 +279,19 @@ def arrow_errors(shard: str) -> Iterator[None]:
     try:
         yield
     except NotImplementedError as error:
-        raise UnsupportedShardError(shard, _first_line(error)) from None
+        raise UnsupportedShardError(shard, first_line(error)) from None
     except MemoryError as error:  # the declared size was compared with its bound before
         hint = "give the job more memory; if there is enough, the shard is corrupt"
-        raise UnsupportedShardError(shard, _first_line(error), hint=hint) from None
+        raise UnsupportedShardError(shard, first_line(error), hint=hint) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, OverflowError) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         if reason.startswith(NOT_IMPLEMENTED):
             raise UnsupportedShardError(shard, reason) from None
         raise CorruptShardError(shard, 0, reason) from None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error of pyarrow says, in one line."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:300]
 

@@ -68,19 +68,19 @@ def decoded(batch: Any, plain: Any) -> Any:
     columns = []
     for field in plain:
         column = batch.column(batch.schema.get_field_index(field.name))
-        if pa.types.is_null(column.type) and column.type != field.type:
-            column = pa.nulls(len(column), field.type)
         try:
-            columns.append(_cast(column, field.type))
+            columns.append(cast(column, field.type))
         except NotImplementedError as error:
             text = f"column {shortened(field.name)} is {shortened(str(column.type))}: {error}"
             raise NotImplementedError(text) from None
     return pa.RecordBatch.from_arrays(columns, schema=plain)
 
 
-def _cast(array: Any, kind: Any) -> Any:
-    """``array`` as ``kind``, with the same values. pyarrow does not cast dictionaries from views or
-    to views, so only the values of a dictionary are cast."""
+def cast(array: Any, kind: Any) -> Any:
+    """``array`` as ``kind``, with the same values. pyarrow does not cast nulls to each type, nor
+    dictionaries from views or to views, so only the values of a dictionary are cast."""
+    if pa.types.is_null(array.type) and array.type != kind:
+        return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(array.type):
         wanted = kind.value_type if pa.types.is_dictionary(kind) else kind
         if array.type.value_type != wanted:
@@ -95,7 +95,7 @@ def encoded(batch: Any, schema: Any) -> Any:
     for column, field in zip(batch.columns, schema, strict=True):
         if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        columns.append(_cast(column, field.type))
+        columns.append(cast(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

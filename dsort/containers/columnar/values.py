@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dsort.containers.columnar.arrow import pa
 from dsort.containers.columnar.schema import (
     batch_bytes,
+    cast,
     is_varying,
     nulls_of,
     row_bytes,
@@ -388,9 +389,7 @@ def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRo
             columns.append(_struct(found, children, field.type))
             continue
         assert found is not None
-        if pa.types.is_null(found.type) and found.type != field.type:
-            found = pa.nulls(len(found), field.type)
-        columns.append(found if found.type == field.type else found.cast(field.type))
+        columns.append(cast(found, field.type))
     values = tuple(each.values for each in placed)
     return LightRows(pa.RecordBatch.from_arrays(columns, schema=light), leaves, values)
 
