@@ -78,36 +78,24 @@ def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]
 
 def schema_elements(footer: bytes) -> list[ThriftStruct]:
     """The elements of the schema of a file, unchanged. ``ValueError`` for an invalid footer."""
-    at = number = 0
     try:
-        while head := footer[at]:
-            number, at = field_number(footer, at, number)
-            if number != _SCHEMA or head & 15 != LIST:
-                at = skipped(footer, at, head & 15)
-                continue
-            count, inner, at = list_head(footer, at)
-            if inner != STRUCT:
-                raise ValueError("a footer lists no structs")
-            found, view = list[ThriftStruct](), memoryview(footer)
-            for _ in range(count):
-                element, at = read_struct(view, at)
-                found.append(element)
-            return found
+        return _listed(memoryview(footer), 0, _SCHEMA, read_struct, to_end=False)[0]
     except IndexError:
         raise ValueError("the footer is cut off") from None
-    return []
 
 
 def _listed(
-    data: bytes,
+    data: bytes | memoryview,
     at: int,
     wanted: int,
-    item: Callable[[bytes, int], tuple[T, int]],
+    item: Callable[[Any, int], tuple[T, int]],
     most: int = sys.maxsize,
+    *,
+    to_end: bool = True,
 ) -> tuple[list[T], int]:
     """Read the struct at byte ``at``, whose field ``wanted`` lists structs. Return (results of
-    ``item`` for the first ``most`` of these, end of the whole struct). If the list has more, the
-    end is that of the last item that was read."""
+    ``item`` for the first ``most`` of these, end of the whole struct). If the list has more, or
+    with ``to_end`` false, the end is that of the last item that was read."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = field_number(data, at, number)
@@ -123,6 +111,8 @@ def _listed(
             found.append(one)
             if len(found) == most:
                 return found, at
+        if not to_end:
+            break
     return found, at + 1
 
 
