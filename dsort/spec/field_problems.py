@@ -1,12 +1,12 @@
-"""The problems of a spec that pydantic's models refuse, with hints: the field that an unknown one
-probably means, and violated rules between other fields."""
+"""The problems of a spec that pydantic's models refuse, in plain words and with hints: the field
+that an unknown one probably means, and violated rules between other fields."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from msgspec.structs import replace
 from pydantic import BaseModel
@@ -18,8 +18,112 @@ from dsort.order.algorithms import ALGORITHMS
 from dsort.spec.dialects import OLDER_NAMES, PARTS
 from dsort.spec.inputs import JobConfig
 from dsort.spec.model import Draft, JobSpec, current_job_spec
-from dsort.spec.part import LATER, SORT_HINT, FieldError, Late, describe, path_of, plain_problems
+from dsort.spec.part import LATER, FieldError, Late, describe, path_of
+from dsort.storage.registry import EXAMPLES
 from dsort.transforms.steps import STEPS
+
+
+def _not(what: str) -> Callable[[ErrorDetails], str]:
+    return lambda error: f"must be {what}, not {describe(error['input'])}"
+
+
+def _limit(what: str, key: str) -> Callable[[ErrorDetails], str]:
+    return lambda error: f"must be at {what} {_context(error)[key]}, not {error['input']}"
+
+
+def _context(error: ErrorDetails) -> dict[str, Any]:
+    return error.get("ctx", {})
+
+
+def _choices(error: ErrorDetails) -> list[str]:
+    # Pydantic lists the choices as one text: 'a', 'b' or 'c'.
+    return [
+        each.strip().strip("'")
+        for each in _context(error)["expected"].replace(" or ", ", ").split(", ")
+    ]
+
+
+def _not_a_choice(error: ErrorDetails) -> str:
+    *most, last = _choices(error)
+    names = f"{', '.join(most)} or {last}" if most else last
+    return f"must be {names}, not {describe(error['input'])}"
+
+
+_PLAIN_WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
+    "bool_type": _not("true or false"),
+    "dict_type": _not("an object"),
+    "extra_forbidden": lambda error: "unknown field",
+    "float_parsing": _not("a number"),
+    "float_type": _not("a number"),
+    "greater_than": lambda error: (
+        f"must be greater than {_context(error)['gt']:g}, not {error['input']}"
+    ),
+    "greater_than_equal": _limit("least", "ge"),
+    "int_from_float": _not("a whole number"),
+    "int_parsing": _not("a whole number"),
+    "int_type": _not("a whole number"),
+    "less_than_equal": _limit("most", "le"),
+    "list_type": _not("a list"),
+    "literal_error": _not_a_choice,
+    "missing": lambda error: "is required",
+    "model_type": _not("an object"),
+    "string_too_long": lambda error: f"has more than {_context(error)['max_length']} characters",
+    "string_too_short": lambda error: "must not be empty",
+    "too_long": lambda error: f"has more than {_context(error)['max_length']} items",
+    "too_short": lambda error: "must not be empty",
+    "string_type": _not("text"),
+    "tuple_type": _not("a list"),
+    "value_error": lambda error: str(_context(error)["error"]),
+}
+"""The message for each kind of error that a spec can cause, by pydantic's name of the kind."""
+
+
+def plain_problems(error: ErrorDetails) -> list[SpecProblem]:
+    """One error of pydantic as problems of the spec. Unknown fields get their hint from the loader,
+    which has all names."""
+    cause = _context(error).get("error")
+    if isinstance(cause, FieldError):
+        owner = path_of(error["loc"])
+        return [
+            replace(each, path=f"{owner}.{each.path}".replace(".[", "[").rstrip("."))
+            for each in cause.problems
+        ]
+    # Options of steps may have any type; pydantic's own messages are good enough for them.
+    in_plain_words = _PLAIN_WORDS.get(error["type"])
+    words = in_plain_words(error) if in_plain_words is not None else error["msg"]
+    return [SpecProblem(path_of(error["loc"]), words, _hint(error))]
+
+
+_SORT_HINT: Final = (
+    "alphanumeric sorts by keys, content by a member, "
+    'value by a field: {"kind": "value", "value": "json.score"}'
+)
+_HINTS: Final[Mapping[tuple[str, str], str]] = {
+    ("algorithm.kind", "sort"): _SORT_HINT,
+    ("equalize", "repeat"): (
+        'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have as '
+        "many steps; equalize: drop leaves out fewer records than there are shards"
+    ),
+}
+"""The hint for a choice that a field does not have, but another field or tool."""
+
+
+def _hint(error: ErrorDetails) -> str:
+    value = error["input"]
+    if error["type"] == "value_error":
+        return str(getattr(_context(error)["error"], "hint", ""))
+    if error["type"] == "missing" and error["loc"][-1] == "input_bck":
+        return EXAMPLES
+    if error["type"] == "literal_error" and isinstance(value, str):
+        if known := _HINTS.get((path_of(error["loc"]), value)):
+            return known
+        near = closest(value, _choices(error))
+        return f'did you mean "{near}"?' if near else ""
+    if error["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        return "put it in quotes"
+    if error["type"] == "bool_type" and isinstance(value, str):
+        return "write it without quotes"
+    return ""
 
 
 def load_installed() -> bool:
@@ -204,7 +308,7 @@ def _hint_of_unknown(path: str) -> str:
     """A hint with the field that the unknown field at ``path`` probably means; "" if no name is
     similar."""
     if path == "algorithm.by":  # the word of the builder's ``sort``
-        return SORT_HINT
+        return _SORT_HINT
     meant = _meant(path)
     if meant is None:
         return ""

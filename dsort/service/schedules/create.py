@@ -36,9 +36,10 @@ from dsort.service.schedules.render import (
 from dsort.service.security.guard import place_of
 from dsort.service.security.tokens import SUBMITTER, Identity
 from dsort.settings import resolve_ref
+from dsort.spec.field_problems import plain_problems
 from dsort.spec.load import LoadedSpec, parse_spec
 from dsort.spec.model import JobSpec
-from dsort.spec.part import describe, plain_problems
+from dsort.spec.part import describe
 from dsort.storage.bucket import Bucket
 from dsort.storage.network_policy import FetchPolicy
 from dsort.storage.open import open_bucket

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from dsort.errors import InputError, SpecError, SpecProblem
+from dsort.spec.field_problems import closest
 from dsort.spec.inputs import JobConfig
 from dsort.spec.load import parse_spec
 from dsort.spec.model import JobSpec
-from dsort.spec.part import closest, describe
+from dsort.spec.part import describe
 from tests.support.commands import ROOT
 from tests.support.refusals import raises
 from tests.support.sampling import examples
