@@ -78,10 +78,12 @@ def _numbers_records(spec: SpecFields) -> bool:
     return container_of(spec.output_extension).with_options(options).numbers_records
 
 
-def _stratifies_by_more_than_a_column(spec: SpecFields) -> bool:
-    from dsort.transforms.outputs import MemberClass, class_by
+def _parts_rows_by_more_than_a_column(spec: SpecFields) -> bool:
+    if not (is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))):
+        return False
+    from dsort.transforms.outputs import MemberClass, class_by  # loads NumPy
 
-    return spec.stratify is not None and not isinstance(class_by(spec.stratify), MemberClass)
+    return not isinstance(class_by(spec.stratify or ""), MemberClass)
 
 
 def _has_keys_inside(spec: SpecFields) -> bool:
@@ -185,12 +187,9 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     ),
     "shards that end nowhere": lambda spec: not any(each.ends for each in spec.targets),
     "standard output": lambda spec: spec.output_bck.is_stream,
-    "stratify by more than a column": _stratifies_by_more_than_a_column,
     "tables": _tables,
     "tables on the way": lambda spec: is_columnar(carrier_extension(spec)),
-    "tables to tables": lambda spec: (
-        is_columnar(spec.input_extension) and is_columnar(carrier_extension(spec))
-    ),
+    "tables to tables by more than a column": _parts_rows_by_more_than_a_column,
     "tables to read": lambda spec: is_columnar(spec.input_extension),
     "weights": lambda spec: spec.weighs_inputs,
     "weights that make copies": lambda spec: spec.copies_records,

@@ -216,10 +216,9 @@ EXCLUDES: Final = (
         text="needs outputs that have fractions",
     ),
     Excludes(
-        ("stratify by more than a column",),
-        "tables to tables",
+        ("stratify",),
+        "tables to tables by more than a column",
         text="is more than the name of a column, which is not supported from tables to tables",
-        path="stratify",
     ),
     Excludes(
         ("ekm_default",),
