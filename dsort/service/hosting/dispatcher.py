@@ -46,7 +46,6 @@ from dsort.service.jobs.queue import (
     claim_next,
     finish,
     hand_over,
-    release,
     take_over,
 )
 from dsort.service.jobs.store import JobStore
@@ -334,7 +333,8 @@ class Dispatcher(TurnThread):
             log.error("job %s: its process cannot be begun: %s", row.job_id, error)
             self._none_before_s = time.monotonic() + self._timing.unborn_s
             reason = f"its process could not be begun: {error.strerror or error}"
-            release(self._database, row.job_id, row.attempt, now_s=time.time(), reason=reason)
+            key, now_s = key_of(row), time.time()
+            hand_over(self._database, *key, now_s=now_s, reason=reason, has_begun=False)
             return False
         log.info("job %s, attempt %d: process %d", row.job_id, row.attempt, process.popen.pid)
         self._begun[key_of(row)] = process

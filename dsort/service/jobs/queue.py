@@ -153,26 +153,26 @@ def take_over(
         return one_job(connection, job_id) if taken else None
 
 
-def release(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
-    """Put a job whose process could not be started back into the queue. If its stop was requested
-    meanwhile, the job is stopped."""
+def hand_over(
+    database: Database,
+    job_id: str,
+    attempt: int,
+    *,
+    now_s: float,
+    reason: str,
+    has_begun: bool = True,
+) -> bool:
+    """Put a job back into the queue because its process had to leave it, or (not ``has_begun``)
+    could not be started. The next process resumes the job, or cleans up if its stop was requested;
+    a job that has not begun is stopped at once."""
     with database.writing() as connection:
-        found = _held(connection, job_id, attempt)
+        found, job = _held(connection, job_id, attempt), Attempt(job_id, attempt)
         if found is None:
             return False
-        job = Attempt(job_id, attempt)
-        if found.stop_asked_at is None:
+        if has_begun or found.stop_asked_at is None:
             return change(connection, job, "put_back", NO_PROCESS, now_s=now_s, reason=reason)
         end = {**NO_PROCESS, "ended_at": now_s, "exit_code": EXIT_STOPPED}
         return change(connection, job, "stopped", end, now_s=now_s, reason=reason)
-
-
-def hand_over(database: Database, job_id: str, attempt: int, *, now_s: float, reason: str) -> bool:
-    """Put a job back into the queue because its process had to leave it. The next process resumes
-    the job, or cleans up if its stop was requested."""
-    with database.writing() as connection:
-        job = Attempt(job_id, attempt)
-        return change(connection, job, "put_back", NO_PROCESS, now_s=now_s, reason=reason)
 
 
 def claim_outputs(

@@ -170,14 +170,17 @@ class JobStore:
                 new = replace(new, job_id=new_job_id())
         raise AssertionError("the last try returns or raises")
 
+    def _rows(self, query: Select[Any]) -> list[JobRow]:
+        with self._database.reading() as connection:
+            return job_rows(connection, query)
+
     def _known(self, new: JobRow) -> JobRow | None:
         if new.idempotency_key is None:
             return None
         query = select(jobs).where(
             jobs.c.owner == new.owner, jobs.c.idempotency_key == new.idempotency_key
         )
-        with self._database.reading() as connection:
-            found = job_rows(connection, query)
+        found = self._rows(query)
         if found and found[0].body_digest != new.body_digest:
             raise ConflictError(
                 f"the Idempotency-Key was used for another request, which made job "
@@ -203,8 +206,7 @@ class JobStore:
 
     def get(self, job_id: str) -> JobRow | None:
         """The job, with all its columns."""
-        with self._database.reading() as connection:
-            found = job_rows(connection, select(jobs).where(jobs.c.job_id == job_id))
+        found = self._rows(select(jobs).where(jobs.c.job_id == job_id))
         return found[0] if found else None
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
@@ -215,8 +217,7 @@ class JobStore:
             query = query.where(condition)
         if before is not None:
             query = query.where(jobs.c.number < before)
-        with self._database.reading() as connection:
-            found = job_rows(connection, query)
+        found = self._rows(query)
         more = len(found) > limit
         return JobPageOf(tuple(found[:limit]), found[limit - 1].number if more else None)
 
@@ -262,8 +263,7 @@ class JobStore:
 
     def running(self) -> Sequence[JobRow]:
         """All running jobs, on all replicas."""
-        with self._database.reading() as connection:
-            return job_rows(connection, _RUNNING)
+        return self._rows(_RUNNING)
 
     def events_after(
         self, number: int, *, job_id: str | None = None, limit: int = EVENTS_PAGE

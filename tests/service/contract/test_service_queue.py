@@ -27,7 +27,6 @@ from dsort.service.jobs.queue import (
     hand_over,
     note_process,
     record,
-    release,
     take_over,
     thin_progress,
 )
@@ -345,13 +344,13 @@ def test_a_job_that_is_put_back_into_the_queue_comes_next_and_outdated_attempts_
     submit(store, "b")
     row = claim(database)
     assert row is not None
-    assert release(database, "a", row.attempt, now_s=2.0, reason="no memory")
+    assert hand_over(database, "a", row.attempt, now_s=2.0, reason="no memory", has_begun=False)
     assert events(store, "a")[-1][1] == {"state": "queued", "attempt": 1, "reason": "no memory"}
     assert not note_process(database, "a", 1, pid=1, started=1.0)
     again = claim(database)
     assert again is not None
     assert (again.job_id, again.attempt, again.deaths) == ("a", 2, 0)
-    assert not release(database, "a", 1, now_s=2.0, reason="too late")
+    assert not hand_over(database, "a", 1, now_s=2.0, reason="too late", has_begun=False)
 
 
 def test_a_job_that_was_put_back_with_work_in_its_bucket_is_not_stopped_before_that_is_removed(

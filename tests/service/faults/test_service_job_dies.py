@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psutil
 import pytest
 from msgspec.structs import replace
 
 from dsort.service.hosting import process as hosting_process
-from dsort.service.jobs.queue import Limits, claim_next, release
+from dsort.service.jobs.queue import Limits, claim_next, hand_over
 from dsort.service.jobs.store import JobStore
 from tests.runtime.faults.test_out_of_memory import kills_of, small_group
 from tests.support.fault_points import PointFault, arm, struck
@@ -220,9 +221,10 @@ def test_a_job_that_could_not_begin_goes_back_into_the_queue_or_is_stopped(
     assert claimed is not None
     if stopped:
         hosted.store.ask_stop(job_id, "not wanted")
-    assert release(hosted.database, job_id, claimed.attempt, now_s=2.0, reason="no room")
+    of_attempt: dict[str, Any] = {"now_s": 2.0, "reason": "no room", "has_begun": False}
+    assert hand_over(hosted.database, job_id, claimed.attempt, **of_attempt)
     assert hosted.row(job_id).state == ("stopped" if stopped else "queued")
-    assert not release(hosted.database, job_id, claimed.attempt, now_s=2.0, reason="no room")
+    assert not hand_over(hosted.database, job_id, claimed.attempt, **of_attempt)
 
 
 @pytest.mark.parametrize("points", [[PointFault("plan:start", 1, "stop")]], indirect=True)
