@@ -213,21 +213,6 @@ def test_a_job_that_runs_when_the_service_comes_back_is_seen_after(
     assert_whole(holding.root / "out", undisturbed("shuffle", base))
 
 
-def test_a_process_that_is_asked_to_end_leaves_its_job_to_the_next(
-    holding: Hosting, base: Path
-) -> None:
-    job_id = holding.submit()
-    process, worker = holding.held(job_id)
-    process.terminate()
-    row = holding.ended(job_id)
-    assert (row.state, row.attempt, row.deaths) == ("finished", 2, 0)
-    left = [each for each in holding.events(job_id, "state") if each["state"] == "queued"][-1]
-    assert left["reason"] == f"its process {process.pid} received SIGTERM"
-    assert not _lives(worker)
-    assert "resumed from what earlier attempts left" in read_logs(holding.config.state_dir, job_id)
-    assert_whole(holding.root / "out", undisturbed("shuffle", base))
-
-
 @pytest.fixture
 def handing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosting]:
     """As ``holding``, where a service that ends hands its jobs over, and has the time for it on a
