@@ -142,16 +142,13 @@ class Notifier(TurnThread):
 
     def _give(self, notice: Notice) -> None:
         try:
-            self._call(notice)
+            failures = call_hook(
+                notice.hook, notice.document, commands=self._commands, policy=self._policy
+            )
+            for failure in failures:
+                log.warning("job %s, try %d: %s", notice.job_id, notice.tries, failure)
+            self._store.record_outcome(notice, "; ".join(failures))
         except Exception:
             log.exception("notice %d", notice.number)
         finally:
             self._room.release()
-
-    def _call(self, notice: Notice) -> None:
-        failures = call_hook(
-            notice.hook, notice.document, commands=self._commands, policy=self._policy
-        )
-        for failure in failures:
-            log.warning("job %s, try %d: %s", notice.job_id, notice.tries, failure)
-        self._store.record_outcome(notice, "; ".join(failures))

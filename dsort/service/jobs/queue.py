@@ -122,20 +122,20 @@ def take_over(
     *,
     host: str,
     replica: str,
-    limits: Limits | None,
+    limits: Limits,
     now_s: float,
     reason: str,
     died: bool = True,
     log: Mapping[str, str] | None = None,
 ) -> JobRow | None:
     """Begin the next attempt of a job whose process is gone; None if another replica has done so,
-    or (``limits``) this replica has no room for the job.
+    or this replica has no room for the job.
 
     ``died``: whether that counts as a death. ``log``: the end of its log, as the data of an event.
     """
     with database.writing(alone=ALONE) as connection:
         found = _held(connection, job_id, attempt)
-        if found is None or (limits is not None and not _room(connection, replica, limits, found)):
+        if found is None or not _room(connection, replica, limits, found):
             return None
         taken = change(
             connection,

@@ -191,7 +191,7 @@ def test_a_webhook_at_a_private_address_is_not_called_unless_that_is_allowed(
     policy = FetchPolicy(hosts=("127.0.0.1:*",))
     notice = store.take()
     assert notice is not None
-    notifier(store, policy=policy)._call(notice)
+    notifier(store, policy=policy)._give(notice)
     assert (server.paths, left(database)) == ([], 1)
 
 

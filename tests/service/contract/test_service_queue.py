@@ -88,7 +88,7 @@ def begun(database: Database, store: JobStore, **more: Any) -> JobRow:
 
 
 def again(database: Database, row: JobRow, **more: Any) -> JobRow | None:
-    values = {"host": "g/b/1", "replica": "two", "limits": None, "now_s": 3000.0, "reason": "gone"}
+    values = {"host": "g/b/1", "replica": "two", "limits": ROOM, "now_s": 3000.0, "reason": "gone"}
     return take_over(database, row.job_id, row.attempt, **{**values, **more})
 
 
@@ -285,7 +285,7 @@ def test_a_job_that_ends_at_the_moment_of_a_take_over_stays_ended(
         return bool(connection.execute(ended).rowcount)
 
     monkeypatch.setattr(queue, "_room", room_after_the_end)
-    assert again(database, row, limits=ROOM) is None
+    assert again(database, row) is None
     after = row_of(store)
     assert (after.state, after.attempt, after.deaths) == ("finished", 1, 0)
     assert events(store, "a")[-1] == ("state", {"state": "running", "attempt": 1})

@@ -335,7 +335,7 @@ def test_a_request_to_stop_is_heard(telling: Telling, stop: StopFlag) -> None:
 def test_a_job_that_another_process_has_taken_over_is_let_go(
     telling: Telling, database: Away
 ) -> None:
-    values: dict[str, Any] = {"limits": None, "now_s": 2.0, "reason": "thought dead"}
+    values: dict[str, Any] = {"limits": ROOM, "now_s": 2.0, "reason": "thought dead"}
     assert take_over(database, "a", 1, host="g", replica="two", **values) is not None
     assert telling.lost.wait(WAIT_S)
     assert not telling.reporter.end(Ending("finished", 0))
