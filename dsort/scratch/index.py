@@ -245,7 +245,10 @@ class IndexStore:
         """(class, lot, ordinal) of a shard's records. A lot is the random number that a record
         draws in its class."""
         file = self.columns(f"{stage}-{shard}.col")
-        return file.array("class"), file.array("lot"), file.array("ordinal")
+        ordinal = file.array("ordinal")
+        if len(ordinal) == 0:  # without records, a shard may have no such columns
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), ordinal
+        return file.array("class"), file.array("lot"), ordinal
 
     def keys(self, stage: str, shard: int, rows: NDArray[np.integer]) -> BytesColumn:
         """The record keys of some rows of a shard's file."""

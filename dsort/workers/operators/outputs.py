@@ -32,7 +32,13 @@ def drawn_lots(
     """The lots of ``records``, if a pass needs them and they are not stored on this node; else no
     columns."""
     stage = task.stage
-    has_lots = bool(stage.borders) and store.has_shard("drawn", task.shard)
+    # A table that is damaged at its end had no records when they were counted. Its rows get lots
+    # all the same, and are left out once the damage is found.
+    has_lots = (
+        bool(stage.borders)
+        and store.has_shard("drawn", task.shard)
+        and len(store.lots("drawn", task.shard)[0]) > 0
+    )
     if stage.name != "drawn" and (not stage.borders or has_lots):
         return Table(len(records))
     classes, lots = pipeline.division.lots(records, are_rows=pipeline.moves_rows).T

@@ -16,7 +16,8 @@ from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.engine import spec_of, verify_local
+from tests.support.datasets import Shard, write_shards
+from tests.support.engine import shard_of, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
 from tests.support.refusals import raises
@@ -254,3 +255,48 @@ def test_rows_of_a_shard_that_is_left_out_are_not_dropped_as_well(tmp_path: Path
     report = run_inline(spec, tmp_path, Moved("spill", buffer_bytes=8192))
     assert report.order.flow.read == {"": 40}
     assert report.order.flow.out == report.records
+
+
+HALVES = [{"name": "train", "fraction": 0.5}, {"name": "val", "fraction": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"outputs": HALVES, "exact": True, "output_format": "{split}-%d"},
+        {"outputs": HALVES, "stratify": "label", "output_format": "{split}-%d"},
+        {"algorithm": {"kind": "shuffle", "seed": 1, "interleave": {"by": "label"}}},
+    ],
+    ids=["exact", "stratify", "interleave"],
+)
+def test_a_table_that_is_damaged_at_its_end_is_left_out_where_records_are_counted_first(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(2):
+        rows = range(4000)
+        table = pa.table(
+            {"id": [f"{shard}-{n}" for n in rows], "label": [f"{n:0200d}" for n in rows]}
+        )
+        path = tmp_path / "in" / f"in-{shard}.parquet"
+        options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+        pq.write_table(table, path, row_group_size=1000, **options)
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.rindex(b"%0200d" % 3500)] ^= 1
+    path.write_bytes(damaged)
+    spec = spec_of(input_extension=".parquet", key_field="id", output_shard_records=900)
+    moved = Moved("spill", partitions=2)
+    report = run_inline({**spec, "corrupt_shards": "skip", **fields}, tmp_path, moved)
+    assert report.records == 4000
+    assert verify_local(tmp_path, report).problems == ()
+
+
+def test_shards_that_have_no_records_left_are_divided_exactly_into_tables(tmp_path: Path) -> None:
+    shards = {f"in-{at}.tar": shard_of(*(f"{at}{key}" for key in "abcde")) for at in range(3)}
+    write_shards(tmp_path / "in", {**shards, "in-3.tar": Shard(())})
+    steps = {"steps": [{"filter": '!key.startsWith("1")'}]}
+    fields = {"outputs": HALVES, "exact": True, "output_format": "{split}-%d", "transform": steps}
+    spec = spec_of(**fields, output_extension=".parquet")
+    report = run_inline(spec, tmp_path, Moved("spill"))
+    assert report.records == 10
+    assert verify_local(tmp_path, report).problems == ()
