@@ -196,6 +196,18 @@ def test_a_shard_of_at_most_some_size_closes_before_it_is_larger(
     assert [wanted in problem.text for problem in found.problems] == [True] * bool(wanted)
 
 
+@pytest.mark.parametrize(("equalize", "wanted"), [("drop", ""), (None, "a multiple of 2")])
+def test_shards_are_as_many_as_the_records_needed_that_were_left_out_to_equalize(
+    equalize: str | None, wanted: str
+) -> None:
+    count = {"output_shard_count": {"multiple_of": 2}, "output_shard_size": 600}
+    fields = {"input_bck": "in", "output_format": "s-%d", **count}
+    spec = parse_spec(fields | ({} if equalize is None else {"equalize": equalize})).spec
+    found = findings()
+    check_cuts([at_most(1, 10, 10)] * 8, spec, OutputNames.of(["s-%d"], ".tar"), found)
+    assert [wanted in problem.text for problem in found.problems] == [True] * bool(wanted)
+
+
 SPEC = parse_spec({"input_bck": "in", "output_format": "o-%d", "output_shard_size": "1MB"}).spec
 INPUTS = [ManifestInput("in-\udcff.tar", 10240, 1, "etag", 3)]
 OUTPUTS = [ManifestOutput("o-0.tar", 3, 6, 100, 5000, "0" * 16)]
