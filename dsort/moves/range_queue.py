@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from itertools import islice
 from queue import SimpleQueue
 from threading import Condition, Thread
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 from dsort.errors import DsortError
 from dsort.storage.directory.random_reads import KernelReads
@@ -33,7 +35,7 @@ class Reads(Protocol):
     def read(self, buffer: memoryview, offset: int, least_bytes: int) -> None: ...
 
 
-class RangeRead(NamedTuple):
+class RangeRead(Struct, frozen=True):
     """Fill ``buffer`` from byte ``offset`` of ``source``, which has at least ``least_bytes`` from
     there on. ``shard``: the input, for errors."""
 

@@ -11,7 +11,7 @@ import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -74,7 +74,7 @@ class ManifestSidecar(Struct, frozen=True):
     xxh3: str
 
 
-class StagedSidecar(NamedTuple):
+class StagedSidecar(Struct, frozen=True):
     """A staged file beside the output shards, which has no name yet; ``kind``: as in ``index`` of
     the spec, or the kind of a lineage."""
 

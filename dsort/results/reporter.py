@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -30,7 +30,7 @@ TIMELINE_SAMPLES_MAX: Final = 240
 STEP_S_MIN: Final = 0.1
 
 
-class _Point(NamedTuple):
+class _Point(Struct, frozen=True):
     elapsed_s: float
     phase: str
     bytes_done: int

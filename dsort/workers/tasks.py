@@ -7,7 +7,7 @@ between processes or nodes, and reads none of them.
 from __future__ import annotations
 
 import logging
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from msgspec import Struct, field
 
@@ -337,7 +337,7 @@ class CutDone(Struct, frozen=True):
     mixing: MixingPart
 
 
-class OutputPiece(NamedTuple):
+class OutputPiece(Struct, frozen=True):
     """Rows of one partition, and their place in an output shard, behind its head.
 
     All pieces of an output shard are in one task. ``name``: the name that the output shard will
@@ -411,7 +411,7 @@ class CreateDone(Struct, frozen=True):
     bytes_written: int
 
 
-class StagedShard(NamedTuple):
+class StagedShard(Struct, frozen=True):
     """One written output shard. ``head_bytes``: the bytes before its first record. ``pieces``: the
     rows (partition, start, stop) to check by content; empty if the spec requires no such check.
     ``reread``: check its checksum, too."""
