@@ -86,7 +86,6 @@ class ShardBytes:
         self.codec = codec_of(name) if archive_extension(name) else self.decoding.codec
         self.file_bytes = self.size_bytes = source.info.size_bytes
         self.watch: Callable[[bytes], object] | None = None  # called with stored bytes as decoded
-        self._info = source.info
         self._stored = source
         self._source: ReadObject | Spool | NamelessFile | Chain = source
         self._buffer = buffer
