@@ -11,7 +11,6 @@ from msgspec.structs import asdict
 
 from dsort.cli import options, output
 from dsort.cli.find import open_existing, opener, scratch_bases
-from dsort.cli.options import duration_s
 from dsort.cli.parameters import Option
 from dsort.cli.remote import connected, is_remote
 from dsort.errors import DsortError
@@ -81,7 +80,7 @@ def gc(
     """
     if older_than is None:
         older_than = "24h" if job is None else "0s"
-    older_than_s = duration_s(older_than, "--older-than")
+    older_than_s = options.duration_s(older_than, "--older-than")
     if is_remote(context):
         uri = bucket_uri(bucket)
         with connected(context) as client:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from dsort.cli import exits, options, output
 from dsort.cli.find import find_job, opener, scratch_bases
-from dsort.cli.options import duration_s
 from dsort.cli.parameters import Option, Without
 from dsort.cli.progress import make_reporter
 from dsort.cli.remote import (
@@ -96,7 +95,9 @@ def wait(
       dsort wait 20260131-235959-4f2a9c
       dsort wait $(dsort start -f spec.json) --timeout 2h
     """
-    deadline_s = None if timeout is None else time.monotonic() + duration_s(timeout, "--timeout")
+    deadline_s = (
+        None if timeout is None else time.monotonic() + options.duration_s(timeout, "--timeout")
+    )
     with connected(context) as client:
         found = found_jobs(client, jobs)
         ended = []
@@ -186,7 +187,7 @@ def stop(
 ) -> None:
     """Stop jobs that run on this machine or elsewhere, and wait until the jobs have ended. A job
     sees the request within seconds."""
-    timeout_s = duration_s(timeout, "--timeout")
+    timeout_s = options.duration_s(timeout, "--timeout")
     if is_remote(context):
         with connected(context) as client:
             found = found_jobs(client, jobs)

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dsort.cli import options, output
-from dsort.cli.options import duration_s
 from dsort.cli.parameters import Option, Without
 from dsort.cli.run import run_options
 from dsort.errors import SpecError, SpecProblem
@@ -356,7 +355,9 @@ def _reactions(given: list[str]) -> dict[str, str]:
 
 
 def _job_time_max_s(text: str | None) -> float | None:
-    return None if text is None else duration_s(text, "--max-job-time", min_s=JOB_TIME_MIN_S)
+    return (
+        None if text is None else options.duration_s(text, "--max-job-time", min_s=JOB_TIME_MIN_S)
+    )
 
 
 def _object_bytes_max(text: str | None, *, no_auth: bool) -> int:

@@ -18,14 +18,6 @@ from dsort.cli.find import find_job
 from dsort.cli.job_list import list_jobs, list_jobs_here, look_at
 from dsort.cli.parameters import Option
 from dsort.cli.remote import command_words, connected, found_jobs, is_remote
-from dsort.cli.summary import (
-    bytes_line,
-    mixing,
-    output_lines,
-    progress_text,
-    reaction_lines,
-    records_line,
-)
 from dsort.durations import format_moment
 from dsort.errors import InputError, NotFoundError, SpecError, StorageError
 from dsort.installation import is_part, missing_part
@@ -227,7 +219,7 @@ def _show_aborted(found: FoundJob, *, as_json: bool) -> None:
             ("why", report.get("error") or ""),
             ("to", output.printable(output.place(found.bucket.uri))),
             ("shards", f"{report['input_shards']:,} in, no result"),
-            *reaction_lines(reaction_counts(report["reactions"])),
+            *summary.reaction_lines(reaction_counts(report["reactions"])),
         ]
         output.write(output.fields(lines))
 
@@ -275,17 +267,17 @@ def _finished(found: FoundJob, manifest: Mapping[str, Any], replaced: str) -> st
             ("algorithm", output.printable(f"as in {like}") if like else _in_words(algorithm)),
             ("seed", str(algorithm.get("seed") or "")),
             ("shards", shards),
-            ("records", records_line(totals["records"], totals["members"])),
-            ("bytes", bytes_line(totals["payload_bytes"], totals["file_bytes"])),
-            *output_lines(output_counts(manifest)),
+            ("records", summary.records_line(totals["records"], totals["members"])),
+            ("bytes", summary.bytes_line(totals["payload_bytes"], totals["file_bytes"])),
+            *summary.output_lines(output_counts(manifest)),
             ("movement", str(move.get("way", ""))),
             ("took", _took(sum(phases.values()), phases)),
             ("index", manifest.get("index") or ""),
             ("sidecars", _sidecars(manifest)),
             ("classes", _classes(manifest)),
             ("names of reactions", manifest.get("reactions_file") or ""),
-            ("mixing", mixing(spec, manifest.get("mixing"))),
-            *reaction_lines(reaction_counts(manifest["reactions"])),
+            ("mixing", summary.mixing(spec, manifest.get("mixing"))),
+            *summary.reaction_lines(reaction_counts(manifest["reactions"])),
         ]
     )
 
@@ -408,7 +400,7 @@ def _now(job: Job) -> str:
         return ""
     if job.progress is None:
         return job.phase or "it begins"
-    return f"{job.progress.phase}: {progress_text(job.progress)}"
+    return f"{job.progress.phase}: {summary.progress_text(job.progress)}"
 
 
 def _next(context: click.Context, job: Job) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import click
 
 from dsort.cli import options, output
-from dsort.cli.options import duration_s
 from dsort.cli.parameters import Argument, Option
 from dsort.cli.remote import connected, is_remote
 from dsort.durations import parse_moment
@@ -22,7 +21,8 @@ from dsort.errors import SpecError, SpecProblem
 from dsort.installation import need_extra
 
 if TYPE_CHECKING:
-    from dsort.service.database.engine import Database
+    from dsort.service.security.audit import Audit
+    from dsort.service.security.tokens import TokenStore
 
 Name = Annotated[
     str,
@@ -97,7 +97,7 @@ def add(
       dsort token add alice --role submitter --buckets 's3://team-a/*'
       export DSORT_TOKEN=$(dsort token add nightly --role submitter)
     """
-    expires_in_s = None if expires is None else duration_s(expires, "--expires")
+    expires_in_s = None if expires is None else options.duration_s(expires, "--expires")
     inputs = _buckets(buckets, input_buckets, "--input-buckets")
     outputs = _buckets(buckets, output_buckets, "--output-buckets")
     if is_remote(context):
@@ -112,12 +112,8 @@ def add(
         _write_made(made, as_json=as_json)
         return
     expires_at = None if expires_in_s is None else time.time() + expires_in_s
-    with _database(state_dir, database) as opened:
-        from dsort.service.security.audit import Audit
-        from dsort.service.security.tokens import TokenStore
-
-        audit, who = Audit(opened), _operator()
-        store = TokenStore(opened)
+    who = _operator()
+    with _opened(state_dir, database) as (store, audit):
         text = store.add(
             name,
             role,
@@ -154,10 +150,8 @@ def ls(
         with connected(context) as client:
             views = client.tokens.list()
     else:
-        with _database(state_dir, database) as opened:
-            from dsort.service.security.tokens import TokenStore
-
-            views = [each.view() for each in TokenStore(opened).list()]
+        with _opened(state_dir, database) as (store, _):
+            views = [each.view() for each in store.list()]
     rows = (
         (
             each["name"],
@@ -188,12 +182,9 @@ def rm(
         with connected(context) as client:
             client.tokens.remove(name)
     else:
-        with _database(state_dir, database) as opened:
-            from dsort.service.security.audit import Audit
-            from dsort.service.security.tokens import TokenStore
-
-            audit, who = Audit(opened), _operator()
-            TokenStore(opened).remove(
+        who = _operator()
+        with _opened(state_dir, database) as (store, audit):
+            store.remove(
                 name, also=lambda connection: audit.note(connection, who, "", "token.remove", name)
             )
     if as_json:
@@ -203,13 +194,16 @@ def rm(
 
 
 @contextmanager
-def _database(state_dir: Path | None, url: str | None) -> Iterator[Database]:
+def _opened(state_dir: Path | None, url: str | None) -> Iterator[tuple[TokenStore, Audit]]:
+    """The tokens and the audit trail in the database of a service on this machine."""
     need_extra("service")
     from dsort.service.config import database_url_of, state_dir_of
     from dsort.service.database.engine import open_database
+    from dsort.service.security.audit import Audit
+    from dsort.service.security.tokens import TokenStore
 
-    with open_database(database_url_of(url, state_dir_of(state_dir))) as opened:
-        yield opened
+    with open_database(database_url_of(url, state_dir_of(state_dir))) as database:
+        yield TokenStore(database), Audit(database)
 
 
 def _buckets(both: list[str] | None, own: list[str] | None, option: str) -> list[str]:
