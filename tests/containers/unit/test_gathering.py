@@ -103,12 +103,13 @@ def test_long_records_and_those_with_literals_are_not_gathered() -> None:
     assert not are_short(literal)
 
 
-@pytest.mark.parametrize("longest", [0, 1, 70])
-def test_parts_of_any_length_are_put_side_by_side(longest: int) -> None:
+@pytest.mark.parametrize(("longest", "width"), [(0, 3), (1, 3), (70, 3), (70, 9000)])
+def test_parts_of_any_length_are_put_side_by_side(longest: int, width: int) -> None:
     source = random.Random(longest)
 
     def values(fixed: bool) -> list[bytes]:
-        return [source.randbytes(3 if fixed else source.randrange(longest + 1)) for _ in range(40)]
+        sizes = [width if fixed else source.randrange(longest + 1) for _ in range(40)]
+        return list(map(source.randbytes, sizes))
 
     parts = [values(fixed=True), values(fixed=False), values(fixed=True), values(fixed=False)]
     columns: list[BytesColumn | bytes] = [BytesColumn.of(part) for part in parts]
