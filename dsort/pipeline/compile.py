@@ -149,7 +149,9 @@ def written_container(spec: JobSpec, extension: str) -> Container:
     if container.is_columnar:
         stays = inputs[0].is_columnar
     else:
-        stays = container in inputs and container == container_of(carrier_extension(spec))
+        moves = not any(step.needs == "payload" for step in spec.steps)
+        carrier = container_of(carrier_extension(spec))
+        stays = moves and container == carrier and container in inputs
     if container.keeps_keys and not stays:
         options = replace(options, key_field="")
     return container.with_options(options)

@@ -209,7 +209,7 @@ def write_keyed(directory: Path, suffix: str, column: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".mds", ".tfrecord"])
-@pytest.mark.parametrize("way", ["joined", "divided"])
+@pytest.mark.parametrize("way", ["joined", "divided", "made"])
 def test_a_result_is_right_whose_records_left_the_container_of_their_key_field(
     suffix: str, way: str, tmp_path: Path
 ) -> None:
@@ -221,13 +221,17 @@ def test_a_result_is_right_whose_records_left_the_container_of_their_key_field(
     if way == "joined":
         del spec["input_bck"]
         spec |= {"inputs": inputs, "join": {"conflict": "first"}}
+    elif way == "made":
+        steps = [{"map": {"python": "tests.support.user_functions:same"}}]
+        spec |= {"input_bck": "one", **own, "transform": {"steps": steps}}
     else:
         tar = {"output_extension": ".tar", "output_format": "tar/%d"}
         parts = [{"name": "same", "fraction": 0.5}, {"name": "tar", "fraction": 0.5, **tar}]
         spec |= {"input_bck": "one", **own, "outputs": parts}
     report = run_inline(spec, tmp_path, SPILLED)
     assert report.records == 12
-    assert problems(tmp_path, report.job_id) == []
+    options = RunOptions(root=tmp_path, runs_code=True)
+    assert dsort.verify(report, options=options).problems == ()
 
 
 def test_a_record_that_its_output_cannot_hold_is_named(root: Path) -> None:
