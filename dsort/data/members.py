@@ -8,7 +8,6 @@ its offset in the stored record (8 bytes) and the length of its entry (4 bytes);
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from types import MappingProxyType
@@ -231,13 +230,16 @@ PlacedEntry = tuple[int, bytes]
 _HEAD = np.dtype([("at", "<u8"), ("length", "<u4")])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PlacedEntries(Sequence[PlacedEntry]):
     """The entries of an output shard's members, in their order: columns with ``n`` rows, which can
     also be read one by one."""
 
-    entries: BytesColumn
-    offsets: Int64s  # of each member in the output shard
+    __slots__ = ("entries", "offsets")
+
+    def __init__(self, entries: BytesColumn, offsets: Int64s) -> None:
+        """``offsets``: of each member in the output shard."""
+        self.entries = entries
+        self.offsets = offsets
 
     @classmethod
     def of(cls, placed: Iterable[PlacedEntry]) -> PlacedEntries:

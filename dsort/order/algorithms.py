@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import total_ordering
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -369,12 +368,20 @@ class Keys(Algorithm, frozen=True):
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
 class _Value:
     """The value of one key, which compares in the order of this key."""
 
-    value: SortValue
-    decreasing: bool
+    __slots__ = ("decreasing", "value")
+
+    def __init__(self, value: SortValue, decreasing: bool) -> None:
+        self.value = value
+        self.decreasing = decreasing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __lt__(self, other: _Value) -> bool:
         return other.value.comes_after(self.value, decreasing=self.decreasing)
