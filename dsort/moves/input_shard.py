@@ -224,7 +224,7 @@ class ShardBytes:
             return members.literals.get(row, b"")
         if self.is_whole and self._is_plain(members):
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
-        return b"".join(self.payload(members, row))
+        return b"".join(map(bytes, self.payload(members, row)))  # each is valid until the next
 
     def contents(self, members: MemberTable, rows: Sequence[int]) -> list[bytes]:
         """The payloads of some of the shard's ``members``. ``CorruptShardError`` if one is
@@ -375,7 +375,7 @@ class ShardBytes:
         yield from self.range(0, self.size_bytes)
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
-        """Yield ``length`` bytes of the shard from ``start`` on, in order, a buffer at a time."""
+        """Yield ``length`` bytes from ``start`` on, in order, in pieces valid until the next."""
         if self.is_whole:
             yield self.whole[start : start + length]
             return

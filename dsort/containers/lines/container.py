@@ -89,7 +89,7 @@ class Lines(KeyedContainer):
             lone.check()
             if pointer is not None:
                 lone.check_length()
-                content = b"".join(payloads.pieces(row))
+                content = b"".join(map(bytes, payloads.pieces(row)))
                 _check_key(pointer, content, key, self.suffixes[0])
         tails = dict.fromkeys(records.member_rows.tolist(), b"\n")
         return replace(members, tails=tails, entries=None)

@@ -370,3 +370,21 @@ def test_what_does_not_go_with_several_containers_is_said_early(
         parse_spec(spec)
     assert path in {problem.path for problem in caught.value.problems}
     assert "yet" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".jsonl"])
+def test_a_member_that_is_larger_than_the_buffer_comes_out_as_it_was(
+    suffix: str, tmp_path: Path, rng: random.Random
+) -> None:
+    texts = {
+        f"k{n}": json.dumps({"id": f"k{n}", "text": rng.randbytes(30_000).hex()}) for n in "ab"
+    }
+    members = [Member(f"{key}.json", text.encode()) for key, text in texts.items()]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(tuple(members))})
+    fields = {"key_field": "id"} if suffix == ".jsonl" else {}
+    moved = Moved("spill", buffer_bytes=1 << 13)
+    report = run_inline(spec_of(output_extension=suffix, **fields), tmp_path, moved)
+    assert problems(tmp_path, report.job_id) == []
+    records = dsort.read_shards(report, options=RunOptions(root=tmp_path))
+    found = [content.decode() for each in records for content in each.members.values()]
+    assert sorted(found) == sorted(texts.values())
