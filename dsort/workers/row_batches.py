@@ -153,6 +153,8 @@ class RowBatches:
             own = _keys_of(task.name, rows, self._key_field, first)
             made = self._batch(task, batch.shard, batch.log, rows, own, first)
             made.found, made.are_made = batch.found.run(first, stop), not self._pipeline.reads_rows
+            if made.are_made:
+                made.made_of_bytes = records.payload_bytes[first:stop]
             yield made
             first = stop
 

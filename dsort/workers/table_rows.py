@@ -84,7 +84,8 @@ class RowBatch(Batch, kw_only=True):
     left out since; ``every``: these rows as records; ``at``: the row of each record that is still
     there. ``first``: the number of the first row in the shard. ``has_keys``: keys are values of a
     column, which may be equal. ``are_made``: the rows were made from records that may consist of
-    JSON only."""
+    JSON only. ``made_of_bytes``: the payload of each record from which a row of ``every`` was made;
+    None for rows of a table."""
 
     rows: Sequence[LightRows]
     every: FormedRecords
@@ -93,6 +94,7 @@ class RowBatch(Batch, kw_only=True):
     shard_rows: ShardRows
     has_keys: bool
     are_made: bool = False
+    made_of_bytes: Int64s | None = None
 
     @property
     def ordinals(self) -> Int64s:
@@ -115,13 +117,21 @@ class RowBatch(Batch, kw_only=True):
         more = (name for name in optional if name.removeprefix(".") in known)
         wanted = [*dict.fromkeys([*extensions, *more])]
         if not wanted:
-            return self.table
+            return self._with_sizes(self.table)
         table = record_table(
             self.shard.name, light, self.every, wanted, purpose, are_made=self.are_made
         )
         if len(self.at) < len(self.every):
             table = replace(table, records=table.records.taking(self.at))
-        return replace(table, input=self.input)
+        return self._with_sizes(replace(table, input=self.input))
+
+    def _with_sizes(self, table: RecordTable) -> RecordTable:
+        """``table`` with the sizes that expressions see: those of the records before the
+        conversion."""
+        if self.made_of_bytes is None:
+            return table
+        sizes = self.made_of_bytes[self.at]
+        return replace(table, records=replace(table.records, payload_bytes=sizes))
 
     def count_earlier(self) -> Int64s | None:
         """See :class:`Batch`."""

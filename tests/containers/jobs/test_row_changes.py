@@ -12,11 +12,12 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
+import dsort
 from dsort import api
 from dsort.errors import ConversionError, InputError, SpecError
 from dsort.options import RunOptions
 from dsort.spec.load import parse_spec
-from tests.support.datasets import Shard, write_shards
+from tests.support.datasets import Member, Shard, write_shards
 from tests.support.engine import shard_of, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import manifest_name
@@ -299,4 +300,18 @@ def test_shards_that_have_no_records_left_are_divided_exactly_into_tables(tmp_pa
     spec = spec_of(**fields, output_extension=".parquet")
     report = run_inline(spec, tmp_path, Moved("spill"))
     assert report.records == 10
+    assert verify_local(tmp_path, report).problems == ()
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".parquet", ".arrow"])
+def test_records_that_become_rows_are_ordered_by_their_own_size(
+    suffix: str, tmp_path: Path
+) -> None:
+    sizes = {"a" * 30: 3, "b": 5, "c" * 20: 1, "dd": 4}
+    members = [Member(f"{key}.txt", b"x" * size) for key, size in sizes.items()]
+    write_shards(tmp_path / "in", {"in-0.tar": Shard(tuple(members))})
+    spec = spec_of(algorithm={"kind": "value", "value": "size()"}, output_extension=suffix)
+    report = run_inline(spec, tmp_path, Moved("spill"))
+    records = dsort.read_shards(report, options=RunOptions(root=tmp_path))
+    assert [each.key for each in records] == sorted(sizes, key=lambda key: sizes[key])
     assert verify_local(tmp_path, report).problems == ()
