@@ -398,7 +398,13 @@ class _StoredPart(Struct):
     lineage: ManifestSidecar | None = None
 
 
-class _Stored(Struct):
+class _StoredHistory(Struct):
+    amends: str | None = None
+    removed: tuple[str, ...] | None = None
+    earlier: dict[str, _StoredPart] | None = None
+
+
+class _Stored(_StoredHistory, kw_only=True):
     """The other fields that are read back. Manifests of the first releases lack some."""
 
     job_id: str
@@ -412,9 +418,6 @@ class _Stored(Struct):
     lineage: ManifestSidecar | None = None
     code: tuple[dict[str, Any], ...] | None = None
     classes: dict[str, int] | None = None
-    amends: str | None = None
-    removed: tuple[str, ...] | None = None
-    earlier: dict[str, _StoredPart] | None = None
 
 
 def read_manifest(bucket: Bucket, job_id: str) -> Manifest:
