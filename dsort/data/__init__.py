@@ -1,6 +1,6 @@
 """The content of a shard in columns: members, records, the record index, hashes and tallies.
 
 A container makes ``members``, ``records`` groups them by key, and ``index`` lists the columns of
-the record index: read these three first. A column is an array with an entry for each record, or the
+the record index: read these three first. A column is an array with a value for each record, or the
 bytes of texts and their offsets. Everything here is pure: no module opens a file.
 """

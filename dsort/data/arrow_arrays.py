@@ -1,8 +1,7 @@
 """Makes Arrow arrays from their buffers, and reads them.
 
-``pyarrow.array`` and ``pyarrow.scalar``, and with them ``fill_null``, import pandas if it is
-installed, to check whether they were given pandas values: 0.23 s of processor time for each worker
-of a job.
+``pyarrow.array``, ``pyarrow.scalar`` and ``fill_null`` import pandas, if it is installed, to check
+their arguments for pandas values. That takes 0.23 s of processor time in each worker of a job.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def arrow_structs(fields: Sequence[Any], kind: Any, is_known: Bools) -> Any:
 
 
 def validity_of(is_known: Bools) -> Any:
-    """The buffer of bits that marks the values that are not null; None if none is null."""
+    """The buffer of bits that marks the values that are not null; None if no value is null."""
     import pyarrow as pa
 
     return None if is_known.all() else pa.py_buffer(np.packbits(is_known, bitorder="little"))

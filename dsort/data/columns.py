@@ -1,5 +1,5 @@
-"""Columns: arrays, not objects, for all that grows with the data. 1 M rows take tens of MB, not
-231. Packed texts are for names that are rarely read: as strings, each takes 50 to 100 bytes more.
+"""Columns: arrays in place of Python objects. A million rows take tens of MB; as objects, they take
+231 MB. ``PackedTexts`` hold names that are rarely read: a string takes 50 to 100 bytes more.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ UInt32s = NDArray[np.uint32]
 Bools = NDArray[np.bool_]
 
 _LONG_BYTES = 48
-"""Strings longer than this (on average) are joined one by one faster than byte by byte."""
+"""If rows are longer than this on average, they are copied row by row, which is faster than byte by
+byte."""
 _SPARE_SHARE = 4
-"""Rows are all cut as long as the longest, and then shortened, if that is at most so many times as
-many bytes."""
+"""All rows are first cut to the length of the longest row, and then shortened, if this copies at
+most this many times the bytes of the rows."""
 _ADDED_MAX = 8
-"""Runs of equal length up to this are added column by column: 1 ns a value, not 6."""
+"""Runs of one length up to this are added column by column: 1 ns a value instead of 6."""
 _TIED_SHARE: Final = 64
 _NARROWED_MIN: Final = 1 << 15
 """With fewer rows, all of a column is in the processor's cache even if it is not narrowed."""
 
 
 def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
-    """``column[rows]``. A column that is read in any order is first converted to the narrowest
-    type: of a million numbers, 3 to 5 ns each instead of 10."""
+    """``column[rows]``. If there are many rows, the column is first converted to the narrowest
+    type. Of a million numbers, each then takes 3 to 5 ns instead of 10."""
     found: Int64s
     if len(rows) >= _NARROWED_MIN and len(column) and column.strides != (0,):
         low, high = int(column.min()), int(column.max())
@@ -48,7 +49,7 @@ def numbers_at(column: Int64s, rows: NDArray[np.integer]) -> Int64s:
     return found
 
 
-_kept_numbers: weakref.ref[Int64s] = weakref.ref(np.zeros(0, np.int64))  # which is gone at once
+_kept_numbers: weakref.ref[Int64s] = weakref.ref(np.zeros(0, np.int64))  # freed at once
 
 
 def row_numbers(count: int) -> Int64s:
@@ -154,9 +155,9 @@ class BytesColumn:
 
     @property
     def width(self) -> int | None:
-        """The length in bytes that all rows have in common, as names that are numbers do; None if
-        they differ or are empty. Such a column is a table, from which taking rows needs a tenth of
-        the time."""
+        """The length of each row in bytes, if all rows have the same one (as most numbered names
+        have); None if lengths differ, or if rows are empty. Taking rows from a column with a width
+        needs a tenth of the time, because its bytes are a table."""
         count = len(self)
         width = int(self.offsets[1]) if count else 0
         if not width or int(self.offsets[-1]) != count * width:
@@ -164,7 +165,7 @@ class BytesColumn:
         return width if bool((self.lengths == width).all()) else None
 
     def rows_with(self, found: Bools) -> Bools:
-        """Which rows have at least one byte of ``blob`` that is ``found``, shape ``(n,)``."""
+        """Whether ``found``, a mask of ``blob``, is true for a byte of each row; shape ``(n,)``."""
         rows: Bools = np.zeros(len(self), np.bool_)
         rows[np.searchsorted(self.offsets, np.flatnonzero(found), side="right") - 1] = True
         return rows
@@ -179,7 +180,8 @@ class BytesColumn:
         return equal
 
     def replaced(self, rows: NDArray[Any], by: BytesColumn) -> BytesColumn:
-        """The column with the rows ``by`` in place of its ``rows``, numbers or a mask."""
+        """The column with the rows of ``by`` in place of its own ``rows`` (row numbers or a
+        mask)."""
         source = np.arange(len(self))
         source[rows] = np.arange(len(by)) + len(self)
         return BytesColumn.concat([self, by]).take(source)
@@ -191,7 +193,7 @@ class BytesColumn:
 
     def suffixes(self, skipped_bytes: Int64s) -> BytesColumn:
         """Each row without its first ``skipped_bytes`` bytes, shape ``(n,)``. No row is shorter
-        than that."""
+        than its ``skipped_bytes``."""
         starts = self.offsets[:-1] + skipped_bytes
         return cut_rows(self.blob, starts, self.lengths - skipped_bytes)
 
@@ -215,15 +217,14 @@ def offsets_of(lengths: NDArray[Any]) -> Int64s:
 
 
 def rows_of_runs(first: Int64s, counts: NDArray[Any]) -> tuple[Int64s, Int64s]:
-    """The row numbers of all runs, joined; run ``i`` has ``counts[i]`` rows from row ``first[i]``
-    on. And where the runs begin in the result (see ``offsets_of``)."""
+    """Return (the row numbers of all runs, joined; where the runs begin in them, see
+    ``offsets_of``). Run ``i`` has ``counts[i]`` rows from row ``first[i]`` on."""
     offsets = offsets_of(counts)
     return np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts), offsets
 
 
 def last_true(begins: Bools) -> Int64s:
-    """For each position, the last position where ``begins`` is true, itself included. The first one
-    is true."""
+    """For each position, the last one up to it where ``begins`` is true; ``begins[0]`` is."""
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))
 
 
@@ -258,7 +259,7 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
         joined = b"".join([data[a:b] for a, b in bounds])
         return BytesColumn(offsets, np.frombuffer(joined, np.uint8))
     if width * len(starts) <= _SPARE_SHARE * total:
-        padded = blob  # it may be a whole shard, so it is copied only if a row needs bytes behind
+        padded = blob  # maybe a whole shard: copied only if a row reaches behind its end
         if int(starts.max()) + width > len(blob):
             padded = np.zeros(len(blob) + width, np.uint8)
             padded[: len(blob)] = blob
@@ -272,8 +273,8 @@ def cut_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> BytesColumn:
 
 def rows_at_each(blob: UInt8s, width: int) -> NDArray[np.void]:
     """``blob`` as a table of overlapping rows: row ``i`` is the ``width`` bytes from byte ``i`` on.
-    All rows are inside ``blob``; they are a view if its bytes are contiguous. Copying whole rows
-    takes a tenth of the time of copying bytes."""
+    All rows are inside ``blob``. The table is a view if the bytes of ``blob`` are contiguous.
+    Copying whole rows takes a tenth of the time of copying their bytes one by one."""
     count = max(len(blob) - width + 1, 0)
     return np.ndarray((count,), _row_of(width), np.ascontiguousarray(blob), 0, (1,))
 
@@ -286,8 +287,8 @@ def _row_of(width: int) -> np.dtype[np.void]:
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:
     """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the same range from ``second[i]`` on.
 
-    It compares eight bytes at a time, and drops pairs that already differ; short ranges take about
-    20 ns a pair.
+    Eight bytes are compared at a time, only of pairs that have been equal so far. Short ranges take
+    about 20 ns a pair.
     """
     equal = np.ones(len(lengths), np.bool_)
     live = np.flatnonzero(lengths > 0)
@@ -311,8 +312,8 @@ def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -
 
 
 def runs_that_fit(sizes: Int64s, size_bytes: int) -> Int64s:
-    """Divide rows into runs that have at most ``size_bytes`` in ``sizes``: the begins of the runs,
-    and the end of the last one. A row that is larger is a run by itself."""
+    """Divide rows into runs whose ``sizes`` add up to at most ``size_bytes``; a larger row is a run
+    by itself. Return where each run begins, and where the last one ends."""
     ends = np.cumsum(sizes)
     bounds, before = [0], 0
     while bounds[-1] < len(ends):
@@ -327,11 +328,12 @@ def stable_argsort(words: UInt64s) -> Int64s:
 
     Widely spread words are sorted by the 32 bits below the highest one that differs, in two passes
     of NumPy's 16-bit radix sort. The few rows that are equal in these bits are sorted afterwards.
-    Of 500,000 rows, that takes 25 ns a row. A sort of words takes 50 ns on a processor with slow
-    AVX-512, and 14 on others; a sort of row numbers takes 130. If too many rows are equal, numbers
-    are sorted that have the high bits of the word first and the row number last, in 64 bits. If
-    words differ only in lower bits, they are sorted whole, unstably, and rows that tie are sorted
-    afterwards. Small ranges need only the radix sort.
+    With 500,000 rows, this takes 25 ns a row. Sorting the words themselves takes 50 ns a row on a
+    processor with slow AVX-512, and 14 on others; an argsort takes 130. If too many rows are equal
+    in the 32 bits, NumPy sorts 64-bit numbers that consist of the high bits of a word and its row
+    number. If that does not separate the words either, an unstable argsort comes first, and rows
+    that tie are sorted afterwards. If all words lie within a range of 65,536, one pass of the radix
+    sort is enough.
     """
     if len(words) < 2:
         return np.arange(len(words), dtype=np.int64)
@@ -393,8 +395,8 @@ def _order_by_high_bits(words: UInt64s, low: int, high: int) -> Int64s:
 
 
 def _tied_rows_in_order(order: Int64s, tied: NDArray[np.intp], words: UInt64s) -> Int64s:
-    """Sort each run of rows that tie (``tied``: positions equal to their next) by ``words`` and by
-    row number."""
+    """Sort each run of rows that tie by ``words`` and by row number. ``tied``: the positions in
+    ``order`` at which a row ties with the next one."""
     run_starts = np.flatnonzero(np.diff(tied, prepend=-2) > 1)
     touched = np.unique(np.concatenate([tied, tied + 1]))
     run_of = np.searchsorted(tied[run_starts], touched, side="right")

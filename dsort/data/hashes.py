@@ -19,7 +19,8 @@ _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _ROUNDS_MAX = 6
 _SORTED_MAX = 4096
 _MIXED_AT_ONCE = 8192
-"""So many words stay in the processor's cache between the steps."""
+"""Words that are mixed at a time: this many stay in the processor's cache between the steps of
+``mix``."""
 
 
 def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
@@ -28,7 +29,7 @@ def hash_keys(keys: Iterable[bytes], count: int) -> UInt64s:
 
 
 def shard_seed(seed: str, shard_name: str) -> int:
-    """The 64-bit number that separates one shard's records from another's under ``seed``."""
+    """The 64-bit seed of one shard, so that equal keys in two shards get different sort keys."""
     outer = xxhash.xxh3_64_intdigest(seed.encode("utf-8", "surrogateescape"))
     return xxhash.xxh3_64_intdigest(shard_name.encode("utf-8", "surrogateescape"), seed=outer)
 
@@ -45,9 +46,10 @@ def mix(words: UInt64s) -> UInt64s:
 
 
 def any_twice(hashes: UInt64s) -> bool:
-    """Whether a hash occurs more than once. Each row writes its number into the slot that the top
-    bits of its hash name. A row that finds another number in its slot is compared with that row; if
-    they differ, it takes part in the next round. This takes half the time of a sort."""
+    """Whether a hash occurs more than once. The top bits of a row's hash are the number of its
+    slot. Each row writes its row number into its slot. A row that finds another number there is
+    compared with that row; if their hashes differ, the row takes part in the next round. The search
+    takes half the time of a sort."""
     for _ in range(_ROUNDS_MAX):
         if len(hashes) <= _SORTED_MAX:
             break
@@ -78,11 +80,12 @@ def earlier_equal(values: NDArray[Any]) -> Int64s:
 
 # The shuffle's sort key of a record is `mix(XXH3_64(record key) ^ shard_seed)` where `shard_seed =
 # XXH3_64(shard name, seed=XXH3_64(seed text))` and `mix` is the finaliser of SplitMix64 (Steele,
-# Lea, Flood 2014; a bijection of 64-bit words). It includes the shard's name because many datasets
-# number their keys anew in every shard: by key alone, all records with the same key would be side
-# by side. For the same reason, the n-th record of a shard that repeats a key (n from 1 on) has
-# `mix(word ^ n)` instead of its word. The hash of a stray (a member that is no part of a record,
-# see `records`) is salted, so that a lone `a` is another record than `a.jpg`.
+# Lea, Flood 2014; a bijection of 64-bit words). The sort key includes the shard's name because many
+# datasets number their keys anew in every shard: with the key alone, all records with the same key
+# would be side by side. For the same reason, the n-th repetition of a key in one shard (n from 1
+# on) has the sort key `mix(w ^ n)`, where `w` is the sort key of the first record with this key.
+# The hash of a stray (such as a member without an extension, see `records`) is salted, so that `a`
+# and `a.jpg` are different records.
 def shuffle_words(
     key_hash: UInt64s,
     seed_of_shard: int,
@@ -91,8 +94,8 @@ def shuffle_words(
     are_distinct: bool = False,
 ) -> UInt64s:
     """The shuffle's sort keys of one shard's records, in order; shape ``(n,)``. ``earlier``: for
-    each record, how many earlier records of the shard have its key; None: none has.
-    ``are_distinct``: all keys are known to differ, so that repeated keys are not searched."""
+    each record, how many earlier records of the shard have its key; None: no record has any.
+    ``are_distinct``: all keys are known to differ, so no search for repeated keys is needed."""
     words = np.empty(len(key_hash), np.uint64)
     for at in range(0, len(words), _MIXED_AT_ONCE):
         words[at : at + _MIXED_AT_ONCE] = mix(
@@ -136,7 +139,7 @@ _DIGESTS: Final = {"md5": hashlib.md5, "sha256": hashlib.sha256}
 def md5_digests(keys: Iterable[bytes]) -> tuple[UInt64s, BytesColumn]:
     """The MD5 digest of each key: its first 8 bytes as a big-endian number, and its last 8 bytes.
 
-    Not for security: for an order that other programs can reproduce.
+    The digests are for an order that other programs can reproduce, not for security.
     """
     digests = [hashlib.md5(key, usedforsecurity=False).digest() for key in keys]
     whole = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
@@ -151,12 +154,12 @@ _HALF: Final = np.uint64(32)
 
 # A permutation of numbers that depends on a seed: defined here once, independent of any library.
 #
-# A number below ``total`` is a row and a column in a table with about as many of each. In each of
-# 16 rounds, the row or the column is shifted cyclically by a hash of the other one (a Feistel
-# network over a table that need not be square). The table has fewer spare places than rows; a
-# number that lands on one goes through all rounds again. Before the rounds, the first two places
-# are swapped or not: for some tables, rounds alone give only even permutations. Each permutation of
-# up to 7 numbers is as likely as any other.
+# Each number below ``total`` is a place, with a row and a column, in a table that has about as many
+# rows as columns. In each of 16 rounds, the row or the column is shifted cyclically by a hash of
+# the other one (a Feistel network over a table that need not be square). The table has fewer spare
+# places than rows; a number that lands on a spare place goes through all rounds again. Before the
+# rounds, the first two places are swapped or not: for some tables, rounds alone give only even
+# permutations. Each permutation of up to 7 numbers is as likely as any other.
 def permuted(numbers: Int64s, totals: Int64s, seeds: UInt64s) -> Int64s:
     """The place of each number among ``totals`` numbers, from 0 on, shapes ``(n,)``. For one total
     and one seed, this is a permutation. Totals are below 2**53. About 0.2 µs a number."""

@@ -30,30 +30,31 @@ PAYLOAD_BYTES: Final[Name[Int64s]] = Numbers("payload_bytes", "<i8")
 STORED_BYTES: Final[Name[Int64s]] = Numbers("stored_bytes", "<i8")
 """Headers, payload and padding: the size of the record in an output shard."""
 RANGES: Final[Name[Segments]] = Ranges("ranges")
-"""The byte ranges of the record. Missing once its payload is in the spill."""
+"""The byte ranges of the record. The column is missing once the payload is in the spill."""
 CONTENT_HASH: Final[Name[UInt64s]] = Numbers("content_hash", "<u8")
 """XXH3 of the stored bytes, if the spec requires it."""
 ENTRIES: Final[Name[BytesColumn]] = Texts("entries")
-"""Packed (see ``data.members``), if the container lists members at the end of a shard."""
+"""The packed entries of the record's members (see ``data.members``), if the container lists members
+at the end of a shard."""
 ENTRIES_BYTES: Final[Name[Int64s]] = Numbers("entries_bytes", "<i8")
 SAME_HASH: Final[Name[UInt64s]] = Numbers("same_hash", "<u8")
 SAME_MORE: Final[Name[UInt64s]] = Numbers("same_more", "<u8")
-"""XXH3-128 of the content by which records are compared, if equal ones have to be left out. Two
-zeros: the record is not compared."""
+"""XXH3-128 of the content by which records are compared, if records with equal content have to be
+left out. Two zeros: the record is not compared."""
 CLASS: Final[Name[UInt64s]] = Numbers("class", "<u8")
 LOT: Final[Name[UInt64s]] = Numbers("lot", "<u8")
-"""The class of each record, and the lot (random number) that it draws in its class, where outputs
-have exact numbers."""
+"""The class of each record, and the lot (random number) that it draws in its class, if the spec
+gives outputs exact numbers of records."""
 EXTENSIONS: Final[Name[BytesColumn]] = Texts("extensions")
-"""The extensions of each record's members, a zero byte behind each, where inputs are joined."""
+"""The extensions of each record's members, each followed by a zero byte, if inputs are joined."""
 SAYS: Final[Name[BytesColumn]] = Texts("says")
-"""The value in each piece that decides the order of its record, where an earlier pass finds the
-order: see ``order.equal_keys``."""
+"""The value of each piece that can decide the order of its joined record, if an earlier pass finds
+the order: see ``JoinedPlaces.says`` in ``order.equal_keys``."""
 ORIGIN_START: Final[Name[Int64s]] = Numbers("origin_start", "<i8")
-"""Part of the lineage: the offset in the input shard, decoded; -1: the record has no single
-place."""
+"""Part of the lineage: the offset of the record in the decoded input shard; -1: the record has no
+single place."""
 ORIGIN_BYTES: Final[Name[Int64s]] = Numbers("origin_bytes", "<i8")
-"""The bytes from there to the end of the record's last member."""
+"""The bytes from ``ORIGIN_START`` to the end of the record's last member."""
 GROUP: Final[Name[Int32s]] = Numbers("group", "<i4")
 RANK: Final[Name[UInt8s]] = Numbers("rank", "|u1")
 WORDS: Final[Name[UInt64s]] = Numbers("words", "<u8")
@@ -66,7 +67,8 @@ BLOCK_SHARD: Final[Name[Int64s]] = Numbers("block_shard", "<i8")
 BLOCK_WORKER: Final[Name[Int64s]] = Numbers("block_worker", "<i8")
 BLOCK_START: Final[Name[Int64s]] = Numbers("block_start", "<i8")
 BLOCK_LENGTH: Final[Name[Int64s]] = Numbers("block_bytes", "<i8")
-"""A block of the spill: its shard, the worker whose file it is in, its place there, its length."""
+"""A block of the spill: its shard, the worker in whose file it is, its offset in that file, its
+length."""
 BLOCK_ROWS: Final[Name[Int64s]] = Numbers("block_rows", "<i8")
 """The number of rows in a block of a table. Blocks of bytes have no such column."""
 
@@ -88,12 +90,12 @@ class SortKeys(Struct, frozen=True, eq=False):
 
     @property
     def groups(self) -> Int32s:
-        """The group of each row: 0 if all are in one."""
+        """The group of each row: 0 for all rows if there is one group."""
         return np.zeros(self.count, np.int32) if self.group is None else self.group
 
     @property
     def texts(self) -> BytesColumn:
-        """The text of each row: empty without the column."""
+        """The text of each row: empty texts if there is no such column."""
         return self.text or BytesColumn.empty(self.count)
 
     def take(self, rows: Rows) -> SortKeys:
@@ -103,7 +105,7 @@ class SortKeys(Struct, frozen=True, eq=False):
     @staticmethod
     def concat(parts: Sequence[SortKeys]) -> SortKeys:
         """The rows of all parts. All must have the same columns, except ``text``: rows of parts
-        without it get empty texts."""
+        without ``text`` get empty texts."""
         tables = [Table(part.count, sort_columns(part)) for part in parts]
         return sort_keys_of(Table.concat(tables))
 

@@ -1,7 +1,7 @@
 """Finds one field of a JSON document, reading no more of the document than necessary.
 
 A value is returned exactly as the document writes it: numbers stay text, of any length. If a name
-occurs twice in an object, the last one counts, as in every reader that we know.
+occurs twice in an object, the last one counts, as in other readers of JSON.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dsort.data.columns import Bools, Int64s, UInt8s
 
 
 class JsonSyntaxError(ValueError):
-    """A document that is not decoded. Its text is a predicate: "not JSON"."""
+    """A document that cannot be decoded. The text of the error is a predicate, such as "not
+    JSON"."""
 
 
 class JsonSizeError(JsonSyntaxError):
-    """A document that would take more than ``_MEMORY_BYTES_MAX``."""
+    """A document whose values would take more memory than ``_MEMORY_BYTES_MAX``."""
 
 
 class JsonNumber(str):
@@ -33,8 +34,8 @@ class JsonNumber(str):
 
 _MEMORY_BYTES_MAX: Final = 256 << 20
 _NEST_BYTES, _VALUE_BYTES = 200, 100
-"""The memory of a list or object, of which a document has one for each bracket, and of another
-value, of which it has one for each comma. The document itself may have 3 bytes for each."""
+"""The memory of a list or object (a document has one for each opening bracket), and of another
+value (at most one for each comma). In the document, a value may take only 3 bytes."""
 _DECODER: Final = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
 _TEXT: Final = ("utf-8", "surrogateescape")
 _SURROGATES: Final = ("utf-8", "surrogatepass")
@@ -64,8 +65,8 @@ class JsonPointer(Struct, frozen=True):
         return cls(text, tuple(part.replace("~1", "/").replace("~0", "~") for part in parts))
 
     def value(self, document: bytes) -> Any:
-        """The value at this place: None, a bool, text, a ``JsonNumber``, a list or a dict. (In the
-        latter two, which cannot be keys, numbers may be Python numbers.)
+        """The value at this place: None, a bool, text, a ``JsonNumber``, a list or a dict. (Numbers
+        inside a list or dict, which cannot be a key, may be Python numbers.)
 
         ``KeyError`` if there is no value; ``JsonSyntaxError`` if the document is not JSON, or has
         too many values for memory. Bytes that are not UTF-8 become surrogate escapes.
@@ -87,7 +88,7 @@ class JsonPointer(Struct, frozen=True):
         return self.follow(decoded(document.decode(*_TEXT)))
 
     def follow(self, value: Any) -> Any:
-        """The value at this place in a decoded document. ``KeyError`` if there is none."""
+        """The value at this place in a decoded document. ``KeyError`` if there is no such value."""
         for part in self.parts:
             if isinstance(value, dict) and part in value:
                 value = value[part]
@@ -98,13 +99,13 @@ class JsonPointer(Struct, frozen=True):
         return value
 
     def plain_tokens(self, block: bytes, starts: Int64s, ends: Int64s) -> list[bytes | None]:
-        """The text of ``value``, a number or a quoted string, in each document
-        ``block[starts[i]:ends[i]]``. It is None where ``value`` has to be called. Documents do not
-        overlap.
+        """For each document ``block[starts[i]:ends[i]]``, the text of the value at this place: a
+        number or a quoted string. None for a document for which ``value`` has to be called.
+        Documents do not overlap.
 
-        It finds only fields that need no decoding: a field at the top whose name occurs once, and
-        whose value is a number or a string without escapes. The rest of a document is not read: it
-        must be JSON. A document takes about 1 µs, and 1 ns a byte.
+        Only fields that need no decoding are found: a field at the top whose name occurs once, and
+        whose value is a number or a string without escapes. The rest of a document is not read, so
+        the caller has to know that it is JSON. A document takes about 1 µs, and 1 ns a byte.
         """
         found: list[bytes | None] = [None] * len(starts)
         name = self.parts[0].encode(*_TEXT)
@@ -126,8 +127,8 @@ class JsonPointer(Struct, frozen=True):
 
 
 def field_as_member(document: bytes, name: str) -> bytes | None:
-    """The field ``name`` at the top of a document, as the content of a member; None if there is
-    none, or null. Errors: see ``JsonPointer.value``."""
+    """The field ``name`` at the top of a document, as the content of a member; None if the document
+    has no such field, or if the field is null. Errors: see ``JsonPointer.value``."""
     try:
         return value_as_member(JsonPointer(name, (name,)).value(document))
     except KeyError:
@@ -198,8 +199,8 @@ def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int
     """Whether each occurrence of a name is the only one in its document, and the document is an
     object. ``at``: the places of the occurrences; ``of``: the numbers of their documents.
 
-    A quote behind a backslash is inside a string. A name may also be written with ``\\u00xx``. No
-    writer does that to letters, so such documents are left undecided."""
+    A quote behind a backslash is inside a string. A name may also be written with escapes
+    ``\\u00xx``. Few writers do that to letters, so the result is False for such documents."""
     escaped = _occurrences(array, b"\\u00")
     escaped = escaped[escaped + 4 < len(array)]
     high = array[escaped + 4]

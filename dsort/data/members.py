@@ -40,24 +40,25 @@ class MemberKind(IntEnum):
 
 
 class ScanNotes(Struct, frozen=True):
-    """Oddities of a shard that did not stop it from being read whole.
+    """Oddities of a shard that was read to its end in spite of them.
 
-    ``OddityKind`` has the sentences. A container with more notes makes a subclass of this."""
+    ``OddityKind`` has the sentences about them. A container with more notes makes a subclass of
+    this."""
 
-    trailing_bytes: int = 0  # behind an end, from the first byte that is no padding and no archive
+    trailing_bytes: int = 0  # bytes behind the end, without padding and further archives
     hardlinks_resolved: int = 0
-    mended: tuple[int, ...] = ()  # rows whose headers had numbers that some reader stops at
-    unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack elsewhere than named
+    mended: tuple[int, ...] = ()  # rows with a number in the header at which some readers stop
+    unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack to another path
     shortfall: str = ""
     """Why members may be missing from the shard, in the words of its container; "" if there is no
-    sign of it."""
+    sign of missing members."""
 
 
 class OwnRecords(Struct, frozen=True, eq=False):
-    """Facts about records that the container itself separates. False if the names of members
-    separate records."""
+    """Facts about records that the container itself separates. An object without facts is false:
+    then the names of members separate the records."""
 
-    key_bytes: Int64s | None = None  # the length of the key in each name; None: by the name
+    key_bytes: Int64s | None = None  # the length of the key in each name; None: see ``split_names``
     record_of: Int64s | None = None
     """The record of each row, ascending from 0 on, if the container itself separates its records;
     then ``key_bytes`` is not None. None: the names separate records."""
@@ -66,8 +67,9 @@ class OwnRecords(Struct, frozen=True, eq=False):
     (the columns of an MDS shard). All shards of a job must agree. "": the container stores none, or
     there are no records."""
     record_bytes: Int64s | None = None
-    """The payload bytes of each record, shape ``(records,)``, if they are not those of its members:
-    for rows of a table, the bytes of their values. None: they are those of its members."""
+    """The payload bytes of each record, shape ``(records,)``, if these are not the bytes of the
+    record's members. (For rows of a table, they are the bytes of the values.) None: the bytes of
+    the members."""
 
     def __bool__(self) -> bool:
         columns = (self.key_bytes, self.record_of, self.record_bytes)
@@ -75,7 +77,7 @@ class OwnRecords(Struct, frozen=True, eq=False):
 
     def with_rows_behind(self, key_bytes: Int64s) -> OwnRecords:
         """The facts for a table with more rows at its end; the keys of these rows have the lengths
-        ``key_bytes``. Records are no longer separated by the container."""
+        ``key_bytes``. The new object has no ``record_of``."""
         known = None if self.key_bytes is None else np.append(self.key_bytes, key_bytes)
         return replace(self, key_bytes=known, record_of=None)
 
@@ -117,8 +119,8 @@ class MemberTable(Struct, frozen=True, eq=False):
     own: OwnRecords = OwnRecords()
     compressed_bytes: Int64s = NOT_COMPRESSED
     """The length of each payload in the shard, from ``payload_start`` on, if it is compressed
-    there; ``payload_bytes`` is its decompressed length. -1: this one is not compressed. Without
-    rows: none is."""
+    there; ``payload_bytes`` is its decompressed length. -1: this payload is not compressed. An
+    empty array: no payload is compressed."""
 
     @classmethod
     def empty(cls) -> MemberTable:

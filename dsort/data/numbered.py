@@ -1,8 +1,9 @@
-"""Columns of texts that are a number between two fixed texts: keys of records without keys.
+"""Columns of texts that are a number between two fixed texts: keys for records whose container has
+no keys.
 
-Such a column has two fixed texts and a number per row, and becomes bytes only when these are
-needed. The XXH3 of such texts, and of others of one length, is computed by vectorised steps: 25 ns
-each, where making and hashing them one by one takes 200.
+Such a column has two fixed texts and a number per row, and is converted to bytes only when bytes
+are needed. The XXH3 of such texts, and of other texts of one length, is computed in vectorised
+steps. A text takes 25 ns; made and hashed one by one, it takes 200.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DIGITS: Final = 9
 _ZERO: Final = 0x30
 _FOUR: Final = 10_000
 _AT_ONCE: Final = 8192
-"""So many rows at a time stay in the processor's cache."""
+"""Rows that are hashed at a time: this many stay in the processor's cache."""
 
 
 class NumberedColumn(BytesColumn):
@@ -119,7 +120,7 @@ def hash_column(texts: BytesColumn) -> UInt64s:
 
 
 # -- XXH3 of 9 to 64 bytes ------------------------------------------------------------------------
-# As in the specification of xxHash (sections on short inputs), with seed 0 and the secret for it.
+# As in the specification of xxHash (sections on short inputs), with seed 0 and the default secret.
 # ``tests/data/unit/test_numbered.py`` compares each length with the library.
 
 _HASHED_ROWS_MIN, _HASHED_MIN, _HASHED_MAX = 9, 10, 64

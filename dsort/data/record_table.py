@@ -23,8 +23,8 @@ class RecordTable(Struct, frozen=True, eq=False):
     spec's name for the input of the shard; "" for an input without a name. ``first``: for steps
     that need it, the number of the first record. Records are counted from 0, in input order, over
     all shards, without records that earlier steps left out. ``earlier``: for each record, how many
-    earlier records of the shard have its key, shape ``(n,)``; None: none has. ``report``: counts
-    events by kind, with names. ``are_rows``: members are cells of tables."""
+    earlier records of the shard have its key, shape ``(n,)``; None: no record has any. ``report``:
+    counts events by kind, with names. ``are_rows``: members are cells of tables."""
 
     shard: str
     members: MemberTable
@@ -71,14 +71,14 @@ class RecordTable(Struct, frozen=True, eq=False):
         return self.records.payload_bytes
 
     def fits(self, what: str, fits: bool) -> None:
-        """Report for ``what``, an entry of an option, whether it ``fits`` some record. If it fits
-        none, report nothing."""
+        """Report that ``what``, an entry of an option, fits some record. Do nothing if ``fits`` is
+        false."""
         if fits:
             self.report(f"{FITS}{what}", 1, ())
 
     def members_with(self, extension: str) -> Bools:
-        """Whether each row of ``records.member_rows`` has that whole extension, with its dot; shape
-        ``(m,)``. Vectorised."""
+        """Whether each row of ``records.member_rows`` has exactly this extension, dot included;
+        shape ``(m,)``. Vectorised."""
         wanted = np.frombuffer(extension.encode("utf-8", "surrogateescape"), np.uint8)
         members, records = self.members, self.records
         rows = records.member_rows
@@ -105,8 +105,8 @@ class RecordTable(Struct, frozen=True, eq=False):
 
     def json_alone(self) -> Int64s:
         """For each record whose only member is ``.json``, such as a line, the row of that member;
-        -1 for other records. In such a record, the name of a missing member means the field of that
-        name in its JSON."""
+        -1 for other records. In such a record, an extension that no member has stands for the field
+        of that name in the JSON."""
         if self.are_rows:
             return np.full(len(self), -1, np.int64)
         return np.where(np.diff(self.records.member_offsets) == 1, self.rows_with(".json"), -1)
@@ -144,7 +144,8 @@ class RecordTable(Struct, frozen=True, eq=False):
         )
 
     def with_keys(self, keys: BytesColumn) -> RecordTable:
-        """The same records with new keys, shape ``(n,)``, and their members named after them."""
+        """The same records with new keys, shape ``(n,)``, and with members whose names have these
+        keys."""
         records, names = self.records, self.members.names
         rows, of_record = records.member_rows, self.record_of
         keys_of_rows = np.zeros(len(self.members), np.int64)
@@ -158,8 +159,8 @@ class RecordTable(Struct, frozen=True, eq=False):
     def with_copies(self, counts: Int64s, *, named: bool) -> tuple[RecordTable, Int64s]:
         """Return (the records, each ``counts`` times with its copies side by side, shape ``(n,)``;
         the rows of the member table that were repeated at its end). ``named``: a copy gets its own
-        key, ``key~1``, and its own members with matching names. Otherwise it is just the same
-        record again."""
+        key, ``key~1``, and its own members with matching names. Otherwise a copy is the same record
+        again."""
         record = np.repeat(np.arange(len(self)), counts)
         taken = replace(self, records=self.records.taking(record))
         nth = np.arange(len(record)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -223,8 +223,9 @@ class FormedRecords(Struct, frozen=True, eq=False):
 # two of them have an extension in common. If two have, all groups stay separate records, because
 # combining them would be a guess. So `a.jpg b.jpg a.cls` has one record `a`, and `a.jpg a.cls b.jpg
 # a.jpg a.cls` has two. A name that is repeated within one group begins another group, as it begins
-# another record for a reader of the shard (`adjacent`): so records of one key that a job wrote side
-# by side stay separate. `keep_last` keeps the last of such names instead, in one record.
+# another record for a reader of the shard (`adjacent_records`): so records of one key that a job
+# wrote side by side stay separate. With `keep_last`, such a group stays one record, and has only
+# the last member of each name.
 #
 # All this is one pass of vectorised steps over the member table. Oddities (strays, repeated names,
 # members that are not adjacent) are handled here by the spec's reactions and counted; the caller
@@ -235,10 +236,10 @@ def form_records(
     """Group the members of one shard into records. ``keep_last``: if members of one group have the
     same name, keep the last one and leave out the others (``repeated``).
 
-    ``stray_members``, for members that are no part of a record: ``keep`` keeps files and symlinks
-    (without an extension, as separate records), and leaves out directories and devices. ``drop``
-    leaves out all strays. ``abort`` keeps all of them, so that the caller can name them and refuse
-    the shard. It is ignored if the container itself separates the records.
+    ``stray_members``: the reaction to strays. ``keep`` makes a separate record of each file or
+    symlink without an extension, and leaves out directories and devices. ``drop`` leaves out all
+    strays. ``abort`` keeps all of them, so that the caller can name them and refuse the shard.
+    ``stray_members`` is ignored if the container itself separates the records.
     """
     if members.own.record_of is not None:
         return _records_of_container(members, members.own.record_of)
@@ -317,7 +318,8 @@ def _grouped(
 def form_run(members: MemberTable, begins: Int64s) -> FormedRecords | None:
     """The records of several shards, whose members follow one another in one table. ``begins``: the
     row where each shard begins. All members are files. None if a shard has a stray, or a repeated
-    key or name, because these need decisions."""
+    key or name: the caller has to form the records of each shard by themselves, by the reactions of
+    the spec."""
     names, count = members.names, len(members)
     split = split_names(names)
     if split.stray.any():
@@ -422,7 +424,7 @@ def _key_column(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> BytesCol
 
 
 class _Merged(Struct, frozen=True, eq=False):
-    first: Int64s  # the first piece of each record, which names it, in input order
+    first: Int64s  # the first piece of each record, in input order; the record has its key
     record_of: Int64s  # the record of each piece
 
 

@@ -20,7 +20,8 @@ from dsort.data.columns import (
 
 class RowBytes(Mapping[int, bytes]):
     """A mapping of rows to bytes, stored in a column. A conversion has a literal for every member,
-    for which a dict would cost more than the rest of the conversion. Empty rows are not in it."""
+    for which a dict would cost more than the rest of the conversion. The mapping leaves out empty
+    rows."""
 
     __slots__ = ("column",)
 
@@ -106,8 +107,8 @@ def _kinds(
     count: int,
     total_bytes: int,
 ) -> list[Int64s]:
-    """The rows of each kind: rows whose parts have equal lengths. Empty if there are too many kinds
-    for ``total_bytes``, the bytes of all rows."""
+    """The rows of each kind. Two rows are of one kind if each of ``parts`` has the same length in
+    both. Empty if there are too many kinds for ``total_bytes``, the bytes of all rows."""
     if not count:
         return []
     kind, kinds = np.zeros(count, np.int64), 1
@@ -199,15 +200,16 @@ def row_by_row(
 
 _KINDS_MAX, _KINDS_POSSIBLE_MAX = 16, 1 << 16
 _KIND_BYTES_MIN = 4096
-"""A kind takes about as long as so many bytes that are copied one by one."""
+"""One kind takes about as long as copying this many bytes one by one."""
 COMPARED_MAX = 64
-"""So many values are searched in all rows at once; the rest one by one."""
+"""The first values, up to this number, are each searched in all rows at once. Rows with other
+values are looked up one by one."""
 
 
 def distinct_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
     """Return (the number of each row's value, the first row of each value), for the rows
-    ``blob[starts[i] : starts[i] + lengths[i]]``. It is meant for few values, because each costs 20
-    ns a row."""
+    ``blob[starts[i] : starts[i] + lengths[i]]``. It is meant for few different values, because each
+    value takes 20 ns a row."""
     value_of = np.full(len(starts), -1, np.int64)
     first: list[int] = []
     left = np.arange(len(starts))

@@ -29,8 +29,8 @@ class Arrays(Protocol):
 
     @property
     def is_private(self) -> bool:
-        """Whether the file is in scratch. Files from other places may have other writers, so such a
-        file must not decode to more bytes than it has."""
+        """Whether the file is in scratch. A file from another place may have other writers, so its
+        arrays must not decode to more bytes than the file has."""
 
     def __contains__(self, name: str) -> bool:
         """Whether the file has the array ``name``."""
@@ -58,7 +58,7 @@ class Name(Struct, Generic[C], frozen=True):
         raise NotImplementedError
 
     def blank(self, rows: int) -> C:
-        """A column for a table without this fact about its ``rows``: zeros, or empty texts."""
+        """A column of so many ``rows`` for a table that lacks this one: zeros, or empty texts."""
         raise NotImplementedError
 
 
@@ -145,10 +145,11 @@ def read_texts(file: Arrays, name: str, start: int, stop: int) -> BytesColumn:
 
 
 def _run_of(file: Arrays, name: str, start: int, stop: int) -> tuple[Int64s, int, int]:
-    """The offsets ``start:stop + 1``, shifted to begin at 0; and the first and last stored one."""
+    """Return (the offsets ``start:stop + 1``, shifted to begin at 0; the first and the last of
+    these offsets as stored)."""
     offsets = file.array(name, start, stop + 1, dtype="<i8")
     if not len(offsets) or (not file.is_private and (np.diff(offsets) < 0).any()):
-        raise StorageError(f"{name} of a file of columns is damaged: it has ends before starts")
+        raise StorageError(f"{name} of a file of columns is damaged: a row ends before it begins")
     first, last = int(offsets[0]), int(offsets[-1])
     return offsets - first if first else offsets, first, last
 
@@ -259,8 +260,8 @@ class Table:
         return Table(stop - start, {name.text: name.read(once, start, stop) for name in there})
 
     def arrays(self, *, is_private: bool = True) -> dict[str, NDArray[Any]]:
-        """The columns as named arrays, for a file. A column with two names is the same arrays.
-        ``is_private``: see ``Arrays``."""
+        """The columns as named arrays, for a file. A column with two names has the same arrays
+        under both. ``is_private``: see ``Arrays``."""
         found: dict[str, NDArray[Any]] = {}
         known: dict[int, dict[str, NDArray[Any]]] = {}
         for text, column in self._columns.items():
@@ -314,7 +315,7 @@ class _Taken:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._known: dict[int, Any] = {}  # by id: the columns live as long as this
+        self._known: dict[int, Any] = {}  # by id: the columns live as long as this object
 
     def of(self, column: Column) -> Column:
         if id(column) not in self._known:

@@ -13,8 +13,9 @@ SAMPLES_MAX = 10
 FITS = "fits "
 """The prefix of kinds that are no reactions: entries of options that fit something in a shard."""
 FLOW = "flow "
-"""The prefix of more kinds that are no reactions: how many records were read from a shard, if other
-records came out of it, and how many were dropped and added, and by what."""
+"""Another prefix of kinds that are no reactions: they count the records that each cause dropped
+from a shard or added to it, and the records that were read, if their number is not that of the
+extracted records."""
 FLOW_READ, FLOW_DROPPED, FLOW_ADDED = f"{FLOW}read", f"{FLOW}dropped ", f"{FLOW}added "
 
 
@@ -59,7 +60,7 @@ class Tally(Struct):
 
 
 Cases = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
-"""The count of a kind: a kind without cases has none."""
+"""The count of a kind. Kinds without cases are not counted."""
 
 
 class TallyRow(NamedTuple):
@@ -71,7 +72,7 @@ class TallyRow(NamedTuple):
 
 
 def tally_rows(tally: Tally) -> list[TallyRow]:
-    """A tally in types that JSON has."""
+    """The rows of a tally, in types that JSON has."""
     return list(tally)
 
 

@@ -61,8 +61,8 @@ class NameTable(Struct, frozen=True):
 
 
 def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable | None:
-    """(length of all names, length of all keys) if names have one length, keys have one length, and
-    ``rows`` are all rows; otherwise None."""
+    """The length of all names and the length of all keys, if names have one length, keys have one
+    length, and ``rows`` are all rows; otherwise None."""
     width = names.width
     if width is None or not len(rows) or not are_all_rows(rows, len(names)):
         return None
@@ -72,7 +72,8 @@ def as_table(names: BytesColumn, rows: Int64s, key_bytes: Int64s) -> NameTable |
 
 
 def first_equals(values: BytesColumn, hashes: UInt64s) -> Int64s:
-    """For each row, the first row that equals it. Exact: rows with equal hashes are compared."""
+    """For each row, the first row that equals it. The result is exact, because rows with equal
+    hashes are compared."""
     count = len(values)
     order = np.argsort(hashes, kind="stable")
     same = np.zeros(count, np.bool_)
