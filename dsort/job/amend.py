@@ -83,13 +83,13 @@ def warn_of_old_keys(job: Job) -> None:
     """Warn if a job appends joined records, because their keys are not compared with the keys of
     the result."""
     if job.appends and job.pipeline.join:
-        text = "joined records are not compared with those of the result: it may have their keys"
+        text = "keys of joined records are not compared with keys of the result: both may be equal"
         job.reporter.warn("old_keys", text)
 
 
 def claim_base(job: Job) -> None:
     """Claim the result that the job amends, so that no other job amends it. ``JobConflictError`` if
-    another job does."""
+    another job has claimed it."""
     base = job.found.base
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     claim = json.dumps({"job_id": job.job_id}).encode()
@@ -102,7 +102,7 @@ def claim_base(job: Job) -> None:
 
 
 def release_base(job: Job) -> None:
-    """Give up the claim on the result, which this job does not amend."""
+    """Delete the job's claim on the result, because the job failed and amends no result."""
     base = job.found.base
     name, bucket = amended_name(base.job_id), job.buckets.outputs
     if _claimed(bucket, name) == job.job_id:
@@ -120,8 +120,8 @@ def refuse_lost_claim(job: Job) -> None:
 
 
 def amended(job: Job, made: Manifest) -> Manifest:
-    """The manifest of the whole result that the job amends, once the job has ``made`` its part. If
-    the job removed keys, the file with their hashes is written."""
+    """The manifest of the whole result that the job amends. ``made``: the manifest of the shards
+    that the job wrote. If the job removed keys, the file with their hashes is written."""
     base = job.found.base
     shards = result_shards(job, made.outputs)
     beside = result_sidecars(job, shards, made.sidecars)
@@ -134,7 +134,7 @@ def amended(job: Job, made: Manifest) -> Manifest:
         return replace(made, outputs=shards, sidecars=beside, history=history)
     name = removed_name(job.job_id)
     job.buckets.outputs.write(name, _removed_bytes(job))
-    job.buckets.outputs.delete(reactions_name(job.job_id))  # it would name the keys
+    job.buckets.outputs.delete(reactions_name(job.job_id))  # its lines name removed keys
     job.outcome.reactions_file = ""
     return replace(
         made,
@@ -150,10 +150,10 @@ def amended(job: Job, made: Manifest) -> Manifest:
     )
 
 
-# Keys may be removed because they identify a person. Once a removal is committed, the lineages and
-# the wids index of the earlier result are deleted, and so are lists of names, and reports of
-# aborted jobs that would have amended it. Older manifests of the result lose the names in their
-# reactions, and rejects lose the lines of removed keys.
+# Keys may be removed because they identify a person. Once a removal is committed, these files of
+# the earlier result are deleted: its lineages, its wids index, its ``reactions.jsonl``, and the
+# reports of aborted jobs that would have amended the result. Names are removed from the reactions
+# in its older manifests, and lines of removed keys from its rejects.
 def is_removal(manifest: Manifest) -> bool:
     """Whether the job of a manifest removed records from a result."""
     return removed_name(manifest.job_id) in manifest.history.removed
@@ -196,12 +196,12 @@ def _refuse_newer(job: Job) -> None:
         if directory.has_manifest:
             raise JobConflictError(
                 f"the result of job {base.job_id} was amended by job {other} already",
-                hint=f"amend that of {other}",
+                hint=f"amend the result of job {other}",
             )
         if directory.objects and not directory.has_report:
             raise JobConflictError(
                 f"job {other} amends the result of job {base.job_id}, and has not finished",
-                hint=f"wait for it; if it died: `dsort resume {other}`, or `dsort gc`",
+                hint=f"wait for this job; if it died: `dsort resume {other}`, or `dsort gc`",
             )
 
 
@@ -227,7 +227,7 @@ def result_shards(job: Job, outputs: Sequence[ManifestOutput]) -> Sequence[Manif
         return [*base.outputs, *outputs]
     written = {shard.name: shard for shard in outputs}
     if not written.keys() <= {shard.name for shard in base.outputs}:
-        raise InvariantError("a shard was written again that the result does not have")
+        raise InvariantError("a shard that the result does not have was written again")
     return [
         shard if shard.name not in written else replace(written[shard.name], output=shard.output)
         for shard in base.outputs
@@ -252,9 +252,9 @@ def refuse_moved_sidecars(job: Job, shards: Sequence[str]) -> None:
     for each in sidecars_written(job, shards):
         if each.ordinal < 0 and each.name not in known:
             raise InputError(
-                f"shards of other directories would have {each.name} list the result of job "
-                f"{base.job_id}, and it has another one",
-                hint="name the new shards so that they are where the others are",
+                f"shards in other directories would need the file {each.name}, but another file "
+                f"lists the result of job {base.job_id}",
+                hint="give the new shards names in the directories of the other shards",
             )
 
 
@@ -274,24 +274,24 @@ def refuse_other_schema(job: Job, schema: str) -> None:
         if found != right:
             raise InputError(
                 f"{name}, which lists the shards of job {base.job_id}, does not fit the new "
-                "records: they have other columns than its records, or the file was changed",
-                hint="dsort verify tells which; make records with other columns a result of "
-                "their own",
+                "records: these have other columns than the result, or the file was changed",
+                hint="`dsort verify` shows whether the file was changed; write records with other "
+                "columns as a new result",
             )
 
 
 def refuse_other_sidecars(job: Job) -> None:
-    """``InputError`` if the job would not update all files beside the result's shards, or if others
-    changed a file that it is about to rewrite."""
+    """``InputError`` if the job would not update all files beside the result's shards, or if a file
+    that the job rewrites was changed by others."""
     base, spec = job.found.base, job.spec
     theirs, ours = (_kept_up(each, splits=not job.replaces_inputs) for each in (base.spec, spec))
     for name in theirs:
         if theirs[name] != ours[name]:
             raise InputError(
-                f"{name} of the spec is not as in the result of job {base.job_id}, which it amends",
+                f"{name} of the spec differs from the result of job {base.job_id}, which it amends",
                 hint=f"{name}: {theirs[name] or 'none'}",
             )
-    if not job.attempt.is_resumed:  # else the job may have written them
+    if not job.attempt.is_resumed:  # an earlier attempt may have written these files
         for each in of_the_whole(base):
             _refuse_changed(job, each)
 
@@ -311,15 +311,15 @@ def _kept_up(spec: JobSpec, *, splits: bool) -> dict[str, object]:
 
 def _refuse_changed(job: Job, listed: ManifestSidecar) -> None:
     if listed.name.endswith(DATABASE):
-        return  # not edited by hand
+        return  # users do not edit a database by hand
     try:
         data = read_small(job.buckets.outputs, listed.name, bytes_max=SIDECAR_BYTES_MAX)
     except ObjectNotFoundError:
         return
     if xxhash.xxh3_64_hexdigest(data) != listed.xxh3:
         raise InputError(
-            f"{listed.name} was changed since dsort wrote it, and would be written anew",
-            hint="move it away, and put what was changed into the new one afterwards",
+            f"{listed.name} was changed since dsort wrote it, and the job would overwrite it",
+            hint="move the file away; after the job, make the same changes in the new file",
         )
 
 
@@ -341,7 +341,7 @@ def known_md5(job: Job) -> dict[str, str]:
     data = read_small(bucket, base.index, bytes_max=SIDECAR_BYTES_MAX)
     found = {row.url: row.md5sum for row in parse_as(data, what, _WidsIndex).shardlist}
     if not found.keys() >= {shard.name for shard in base.outputs}:
-        raise StorageError(f"{what} does not list all shards", hint="dsort did not write it so")
+        raise StorageError(f"{what} does not list all shards", hint="dsort did not write this list")
     return found
 
 
@@ -351,7 +351,8 @@ _LEFT_OUT_WITH: Final = "left out with "
 
 
 def forget_removed(bucket: Bucket, job_id: str) -> None:
-    """Remove all files that still name the records that job ``job_id`` removed from a result."""
+    """Remove the names of the records that job ``job_id`` removed from a result: delete files that
+    list these names, and change manifests and rejects."""
     now = read_manifest(bucket, job_id)
     history = now.history
     if not history.amends or not is_removal(now):

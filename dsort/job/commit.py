@@ -67,14 +67,15 @@ PUBLISHED_BY_WORKERS_MIN = 1000
 three requests."""
 PUBLISHED_A_TASK = 256
 SHARDS_IN_MEMORY = 1000
-"""A manifest of at most so many inputs and outputs is put together in memory: 4 MB, if all names
-are as long as names can be."""
+"""A manifest with at most this many inputs and outputs is made in memory. With the longest possible
+names it has 4 MB."""
 
 Thing = TypeVar("Thing")
 
 
 class _Made(Sequence[Thing]):
-    """Things by number, each made when it is read: a million outputs would take 300 MB."""
+    """A sequence that makes each thing when it is read: a million outputs in memory would take 300
+    MB."""
 
     def __init__(self, count: int, make: Callable[[int], Thing]) -> None:
         self._numbers, self._make = range(count), make
@@ -103,8 +104,8 @@ def outputs_of(
     names: Sequence[str] = (),
     digests: Mapping[int, str] = MappingProxyType({}),
 ) -> Sequence[ManifestOutput]:
-    """The output shards as the manifest lists them. ``names``: the names of several outputs;
-    ``encoded``: whether a codec encodes each output, or the only output; ``digests``: the digests
+    """The output shards as the manifest lists them. ``names``: the names of the outputs, if there
+    are several; ``encoded``: for each output, whether a codec encodes it; ``digests``: the digests
     of the shards, by ordinal."""
     shards = plan.shards
     columns = [shards.column(name) for name in ("group", "records", "members", "payload_bytes")]
@@ -130,7 +131,7 @@ def outputs_of(
 
 
 class _ShardsByToken(Mapping[str, tuple[str, str]]):
-    """(name, receipt) by token of each shard that may have its name already."""
+    """By token: (name, receipt) of each shard that may have its name already."""
 
     def __init__(self, prefix: str, shards: Sequence[Staged]) -> None:
         self._prefix, self._shards = prefix, shards
@@ -150,10 +151,10 @@ class _ShardsByToken(Mapping[str, tuple[str, str]]):
 
 
 def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -> str:
-    """Name the shards and write the manifest; returns its name. All becomes visible, or nothing."""
-    job.stop.wait_for(lambda: refuse_changed_inputs(job))  # outputs were copied up to now
+    """Name the shards and write the manifest. Returns the name of the manifest."""
+    job.stop.wait_for(lambda: refuse_changed_inputs(job))  # they were read until now
     names = job.pipeline.output_names
-    unlike = not job.found.movement.way.moves_payload  # the bytes written are not the shards'
+    unlike = not job.found.movement.way.moves_payload  # a view has other bytes than its shards
     forms = job.pipeline.outputs
     encoded = [unlike or (bool(form.codec) and not form.is_late) for form in forms]
     outputs = outputs_of(plan, created, encoded=encoded, names=names, digests=digests)
@@ -167,7 +168,7 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     shards = _Made(len(plan.names), lambda at: Staged(f"{prefix}{at}", plan.names[at], receipt(at)))
     files = _directory_files(job, plan, outputs, whole)
     for number, (name, data) in enumerate(files, len(shards)):
-        token = f"{prefix}{number}"  # numbered on, so that replaced files are kept as shards are
+        token = f"{prefix}{number}"  # after the shards: replaced files are kept by number, too
         replaces = job.attempt.was_committing
         named.append(stage(bucket, token, name, len(data), [data], replaces=replaces))
     sidecars = stage_sidecars(job, outputs, whole, first=len(shards) + len(named))
@@ -184,7 +185,7 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     lineage = _stage_lineage(job, plan)
     named += [each.staged._replace(replaces=True) for each in lineage]
     keep_sealed(job, created, digests)
-    job.attempt.journal.append(Committing())  # a later attempt takes names that exist for its own
+    job.attempt.journal.append(Committing())  # from here on, existing names may be the job's own
     job.attempt.journal.flush()
     beside = [each.listed for each in sidecars]
     listed_lineage = lineage[0].listed if lineage else None
@@ -204,8 +205,8 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
             waiting, lambda name: job.overwrite or name in renewed, receipts=receipts
         )
         given, named = kept[: len(shards)], kept[len(shards) :] + named[replaceable:]
-        job.attempt.lease.check()  # keeping them may have taken a while
-    ours = {each.token for each in before}  # an earlier attempt may have given them their names
+        job.attempt.lease.check()  # keeping objects may take longer than the lease lasts
+    ours = {each.token for each in before}  # an earlier attempt may have named these objects
     named = [each._replace(replaces=each.replaces or each.token in ours) for each in named]
     others = {each.token: (each.name, each.receipt) for each in named}
     job.outcome.naming = ChainMap(
@@ -222,7 +223,8 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
 
 
 def _stage_lineage(job: Job, plan: Plan) -> list[StagedSidecar]:
-    """The lineage, if the job has one. A removal deletes it: it names the removed records."""
+    """The staged lineage, if the job has one. A removal has no lineage, because it would name the
+    removed records."""
     kind = job.pipeline.result.lineage
     if not kind or job.replaces_inputs:
         return []
@@ -269,7 +271,7 @@ def _containers(job: Job, plan: Plan) -> list[Container]:
 
 
 def names_stored(job: Job) -> list[str]:
-    """All names under which the job has stored objects, or meant to."""
+    """All names under which the job has stored objects, or planned to store them."""
     own = (index_name, reactions_name, rejects_name, manifest_name)
     beside = (*(name(job.job_id) for name in own), *lineage_names(job.job_id))
     return [*_numbered_names(job), *beside]
@@ -286,8 +288,9 @@ def _numbered_names(job: Job) -> list[str]:
 
 def rollback(job: Job) -> PutBack:
     """Remove the objects that this attempt or an earlier one has staged or named: without a
-    manifest they are no result. Objects that it replaced are put back. Only the owner of the job
-    may call it, because otherwise the names may mean objects that another job published."""
+    manifest they are no result. Objects that the job replaced are put back. Only the process that
+    holds the job's lease may call this function, because otherwise another job's objects may have
+    these names."""
     bucket = job.buckets.outputs
     if job.outcome.naming:
         # The manifest may exist although writing it failed; it must not list objects that are gone.
@@ -393,7 +396,7 @@ def _manifest(
     if job.amends:
         whole = amended(job, whole)
     reactions = job.reporter.reactions()
-    if job.replaces_inputs:  # they would name removed keys
+    if job.replaces_inputs:  # samples would name removed keys
         reactions = tuple(replace(each, samples=()) for each in reactions)
     making = Making(
         move={
@@ -414,7 +417,7 @@ def _manifest(
     )
     file: IO[bytes] = BytesIO()
     if len(inputs) + len(outputs) > SHARDS_IN_MEMORY:
-        import tempfile  # loads five compressors and what draws random names
+        import tempfile  # loads five compressors, and the module `random`
 
         file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     write_manifest(file, whole, making)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import numpy  # noqa: F401 - first, at this depth of imports: see docs/design/008-start.md
+import numpy  # noqa: F401 - first, not deep inside other imports: docs/design/008-start.md
 from msgspec.structs import replace
 
 from dsort.data.tally import Tally
@@ -71,7 +71,7 @@ def run_job(job: Job, tally: Tally) -> JobReport:
 def _undone_after_errors(job: Job) -> Iterator[None]:
     try:
         yield
-    except BaseException as error:  # a bug of ours included
+    except BaseException as error:  # also if it is a bug of dsort
         from dsort.job.suspend import abort
 
         abort(job, error)
@@ -80,8 +80,8 @@ def _undone_after_errors(job: Job) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _changed_inputs_reported(job: Job) -> Iterator[None]:
-    """Reading a mapped input that was cut short fails with "bad address": the error about the input
-    is raised instead."""
+    """Raise the error about a changed input in place of "bad address", with which a read from a
+    truncated mapped input fails."""
     try:
         yield
     except StorageError:
@@ -95,7 +95,7 @@ def _stage_all(job: Job) -> tuple[Plan, Created, Ordering]:
     look_for_stale_early(job)
     learn_created(job)
     if plan := finished_plan(job, created):
-        log.debug("all output shards of an earlier attempt are staged: the commit is left")
+        log.debug("all output shards of an earlier attempt are staged: only the commit is left")
         look_for_stale(job, plan)
         return plan, created, Ordering(job, Extraction(job, Stage("index")))
     with job.reporter.phase("extract"):
@@ -116,7 +116,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
     if job.spec.on_shard:
         from dsort.job.suspend import run_on_shards_of  # few jobs have such a program
 
-        job.runtime.close()  # frees its memory for the programs
+        job.runtime.close()  # frees the workers' memory for the programs
         run_on_shards_of(job, job.spec.on_shard, outputs_of(plan, created, encoded=[False]))
 
 
@@ -140,8 +140,7 @@ def plan_job(job: Job, tally: Tally) -> JobReport:
 
 
 def _clean(job: Job) -> None:
-    """The result is complete, so remove everything that led to it, also uploads that dead workers
-    had begun."""
+    """Remove all files that only a running job needs, also uploads that dead workers had begun."""
     job.runtime.close()
     tell_result(job.buckets.outputs, job.job_id)
     discard_run(job.buckets.outputs, job.job_id, lease=job.attempt.lease, names=names_stored(job))

@@ -43,8 +43,8 @@ log = logger_of("job")
 
 
 class CreatedShards(MutableMapping[int, ShardCreated]):
-    """Created shards by ordinal, in a third of the memory of a dictionary; receipts take most of
-    it."""
+    """Created shards by ordinal, in a third of the memory that a dictionary would take. Receipts
+    take most of the memory."""
 
     def __init__(self) -> None:
         self._texts = TextsByNumber()
@@ -74,7 +74,8 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         del self._texts[ordinal]
 
     def checksum(self, ordinal: int) -> str:
-        """The XXH3 of one shard. Each commit needs all checksums and receipts, and nothing else."""
+        """The XXH3 of one shard, read without making a ``ShardCreated``: a commit needs only
+        checksums and receipts."""
         return self._texts[ordinal].partition("\0")[0]
 
     def receipt(self, ordinal: int) -> str:
@@ -82,8 +83,8 @@ class CreatedShards(MutableMapping[int, ShardCreated]):
         return self._texts[ordinal].split("\0", 2)[2]
 
     def file_bytes(self) -> Int64s:
-        """The size of each shard in bytes, shape ``(n,)``, if none is missing; -1 if it is
-        unknown."""
+        """The size of each shard in bytes, shape ``(n,)``; -1 if it is unknown. No shard may be
+        missing."""
         return np.array(self._file_bytes, np.int64)
 
 
@@ -113,7 +114,8 @@ def create(job: Job, plan: Plan, ordering: Ordering, created: Created) -> None:
     while len(created.shards) < len(plan.shards):
         retry_after_lost_scratch(ordering, lambda: _create_missing(job, plan, ordering, created))
     if ordering.extraction.stage.spill:
-        # Else the commit does it: each flush waits for all that was given to the disk.
+        # Without a spill, the commit flushes the journal: each flush waits until the disk has all
+        # data that was written.
         job.attempt.journal.flush()
         ordering.free()
 
@@ -127,7 +129,8 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
     for task, done in answers(job, tasks, CreateDone, workers_max=job.creators_max):
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            # It may wait there for a second: a later attempt also reads the workers' own logs.
+            # The journal may keep the entry in memory for a second: a later attempt also reads the
+            # workers' own logs.
             job.attempt.journal.append(shard)
         spent = []
         for partition, _ in task.nodes:
@@ -206,7 +209,8 @@ def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
     run = run_of[shard]
     count = int(partition.max(initial=-1)) + 1
     pairs = np.sort(run[run >= 0] * max(count, 1) + partition[run >= 0])
-    wanted = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique loads numpy.ma, which takes as long
+    # np.unique loads numpy.ma: 50 million instructions.
+    wanted = pairs[np.diff(pairs, prepend=-1) > 0]
     return np.bincount(wanted % max(count, 1), minlength=count)
 
 
@@ -226,10 +230,11 @@ def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[
 
 
 def seal(job: Job, plan: Plan, ordering: Ordering, created: Created) -> Mapping[int, str]:
-    """Make all staged shards durable and check them; their digests by ordinal if they were read.
+    """Make all staged shards durable and check them. Returns their digests by ordinal, if the
+    shards were read.
 
-    It does nothing if the store did both while the shards were written. ``ordering``: used only to
-    check content.
+    If the store has sealed the shards while they were written, nothing is left to do. ``ordering``:
+    used only to check content.
     """
     bucket = job.buckets.outputs
     if bucket.seals_on_finish:
@@ -293,8 +298,8 @@ def _advance(job: Job, plan: Plan, sealed: Iterable[int]) -> None:
 
 
 def keep_sealed(job: Job, created: Created, digests: Mapping[int, str]) -> None:
-    """Record for later attempts that all shards are sealed. After a death in the commit, some
-    shards have their names already."""
+    """Store, for later attempts, which shards are sealed: if the coordinator dies in the commit,
+    some shards have their names already, and are not sealed again."""
     if not job.buckets.outputs.seals_on_finish:
         rows = [[at, created.shards[at].receipt, text] for at, text in digests.items()]
         job.attempt.retain(SEALED_FILE, json.dumps(rows).encode())

@@ -1,4 +1,5 @@
-"""Find records whose key an earlier record has, by ranges of the key hash, and settle them."""
+"""Finds duplicates, one range of hashes after the other, and drops, renames or reports them. A
+duplicate is a record that has the key or the content of an earlier record."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ DROP_FILE, RENAME_FILE = "drop.col", "rename.col"
 PART_BYTES = 16 << 20
 OPENED_FILES_MAX = 1 << 20
 KNOWN_HINT = (
-    "duplicate_keys: drop leaves out records whose keys are there, warn lets them be; rename does "
-    "not rename records that have keys of the result"
+    "duplicate_keys: drop leaves out records with keys that the result has, warn keeps them; "
+    "rename does not rename them"
 )
 HASH_BYTES = 40
 """Memory of a record in the search for duplicates: hash, positions, and their sorted copies."""
@@ -37,8 +38,8 @@ HASH_BYTES = 40
 
 class Dropped(Struct, frozen=True):
     """The records to leave out: ``count`` records, listed in the shared file ``file`` ("" if none).
-    ``found``: (search, part, node) of each part of a search that found records, left out or not.
-    ``positions``: the content of that file."""
+    ``found``: (search, part, node) of each part of a search that found records, also if these are
+    not left out. ``positions``: the content of ``file``."""
 
     count: int = 0
     file: str = ""
@@ -49,7 +50,7 @@ class Dropped(Struct, frozen=True):
 
 def settle_duplicates(job: Job, extraction: Extraction) -> Dropped:
     """The records that ``deduplicate`` and then ``duplicate_keys`` leave out; ``DuplicateError`` if
-    ``duplicate_keys`` is abort and there are any."""
+    ``duplicate_keys`` is abort and two records have the same key."""
     wanted, by_key = job.pipeline.deduplication, job.pipeline.drops_same_keys
     if not wanted or job.pipeline.deduplicates_first:
         return _settle_keys(job, extraction, Dropped())
@@ -85,10 +86,10 @@ def equal_records(job: Job, survey: Extraction) -> bytes:
 
 
 def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
-    """``before``, and the records that ``duplicate_keys`` drops of the rest."""
+    """``before``, with the other records that ``duplicate_keys`` drops."""
     reaction = job.pipeline.reading.policies.duplicate_keys
     indexed = not {"wids", "energon"}.isdisjoint(job.pipeline.result.sidecars)
-    if reaction == "rename":  # keys were settled before the payload moved
+    if reaction == "rename":  # a survey chose the new keys before the payload moved
         _refuse_known(job, extraction)
         return before
     if reaction == "ignore" and not indexed:
@@ -115,9 +116,9 @@ def _settle_keys(job: Job, extraction: Extraction, before: Dropped) -> Dropped:
     if indexed and reaction != "drop":
         raise DuplicateError(
             f"{records} the key of an earlier record: {', '.join(samples[:3])}; wids and "
-            "webdataset take neighbours of one key for one sample, so that an index would be "
+            "webdataset read neighbours with the same key as one sample, so an index would be "
             "wrong",
-            hint="duplicate_keys: rename gives them keys of their own; or leave out the index",
+            hint="duplicate_keys: rename gives such records new keys; or leave out the index",
         )
     return _left_out(job, search, kind, found, before)
 
@@ -143,8 +144,8 @@ def _refuse_known(job: Job, extraction: Extraction) -> None:
         keys = format_count(count, "record has a key", "records have keys")
         raise DuplicateError(
             f"{keys} that the result has: {', '.join(_samples(job, found)[:3])}",
-            hint="rename gives new keys among the new records alone; a rekey step gives all of "
-            "them others",
+            hint="rename changes only keys that several new records have; a rekey step gives all "
+            "new records other keys",
         )
 
 
@@ -170,7 +171,7 @@ def _left_out(
 
 
 def rename_duplicates(job: Job, survey: Extraction) -> Tally:
-    """Choose new keys for all duplicates, and share them; the counts."""
+    """Choose new keys for all duplicates, and give them to all nodes. Returns the counts."""
     found = _find_duplicates(job, survey, replace(_BY_KEY, want_rows=True))
     count = sum(part.count for part in found)
     if count == 0:
@@ -236,9 +237,9 @@ def _keys_are_positions(job: Job, extraction: Extraction) -> bool:
 
 
 def _parts(job: Job, size_bytes: int) -> int:
-    """The number of ranges of hashes. There is at least one for each worker, and a range fits in a
-    worker's buffer and has a limit, so that memory does not grow with the data. But every range
-    opens every index file."""
+    """The number of ranges of hashes. The hashes of a range fit in a worker's buffer. There is a
+    range for each worker, and a range has at most ``PART_BYTES``, unless that makes too many
+    ranges: each range opens every index file."""
     needed = -(-size_bytes // max(job.found.movement.buffer_bytes, 1))
     wanted = max(job.found.movement.workers, -(-size_bytes // PART_BYTES))
     return max(needed, min(wanted, OPENED_FILES_MAX // max(len(job.inputs), 1)), 1)
