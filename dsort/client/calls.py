@@ -44,8 +44,8 @@ JSON = {"Content-Type": "application/json"}
 class Call(Struct, Generic[Answer], frozen=True):
     """One request, and the function that makes a value from its answer.
 
-    ``read`` takes the JSON document, or the answer of ``httpx`` unless ``is_json``. ``repeatable``:
-    sending the request twice does no harm.
+    ``read`` takes the JSON document of the answer; if ``is_json`` is False, it takes the answer of
+    ``httpx``. ``repeatable``: sending the request twice does no harm.
     """
 
     method: str
@@ -59,7 +59,7 @@ class Call(Struct, Generic[Answer], frozen=True):
 
 
 class Page(Struct, Generic[Item], frozen=True):
-    """Some rows of a list, and the call for the next ones; None after the last ones."""
+    """Some rows of a list, and the call for the next page: None on the last page."""
 
     rows: Sequence[Item]
     more: Call[Page[Item]] | None = None
@@ -109,7 +109,8 @@ def _rows(name: str, document: Any) -> Sequence[Row]:
 
 
 def _listed(path: str, name: str, query: Query, cursor: str = "") -> Call[Page[Row]]:
-    """The rows ``name`` of a list that is read page by page."""
+    """The first page of a list, or the page at ``cursor``. ``name``: the field of the answer that
+    has the rows."""
 
     def read(document: Any) -> Page[Row]:
         rows, after = _rows(name, document), document.get("next_cursor")
@@ -130,12 +131,12 @@ def submit(
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Job]:
-    """Put a job into the queue; returns the job as it is there.
+    """Put a job into the queue, and return the queued job.
 
     ``spec``: its fields, a ``JobSpec``, the path of a JSON or YAML file, or the text itself if it
-    begins with ``{``. Higher ``priority`` goes first. ``dry_run``: only plan it. Two submits with
-    one ``idempotency_key`` are one job; without a key each call makes a key of its own, so that the
-    request may be sent again if the connection breaks.
+    begins with ``{``. Jobs with a higher ``priority`` start first. ``dry_run``: only plan the job.
+    Two calls with the same ``idempotency_key`` make one job. A call without a key makes a new key,
+    so that the client may send the request again if the connection breaks.
     """
     query: Query = [
         *(("label", each) for each in labels),
@@ -161,7 +162,7 @@ def only_one(job: str, found: Sequence[Job]) -> str:
         names = ", ".join(each.job_id for each in found[:JOBS_NAMED])
         more = ", ..." if len(found) > JOBS_NAMED else ""
         raise SpecError(f"{job!r} fits several jobs: {names}{more}", hint="give more of the id")
-    raise NotFoundError(f"there is no job {job!r}", hint="`dsort show` lists those there are")
+    raise NotFoundError(f"there is no job {job!r}", hint="`dsort show` lists all jobs")
 
 
 def list_jobs(
@@ -201,12 +202,12 @@ def _page_of_jobs(query: Query, left: int | None, cursor: str) -> Call[Page[Job]
 
 
 def stop(job_id: str, *, reason: str = "") -> Call[Job]:
-    """Request a job to stop; ``wait`` returns when it has stopped."""
+    """Request that a job stops; ``wait`` returns when the job has stopped."""
     return _send("POST", f"{_job(job_id)}/stop", Job.of, {"reason": reason}, repeatable=True)
 
 
 def resume(job_id: str) -> Call[Job]:
-    """Resume a job that failed or was stopped, from what is done."""
+    """Resume a job that failed or was stopped. Its finished work is used again."""
     return _send("POST", f"{_job(job_id)}/resume", Job.of)
 
 
@@ -226,7 +227,7 @@ def manifest(job_id: str) -> Call[Row]:
 
 
 def report(job_id: str) -> Call[JobReport]:
-    """The report of a job; of a plan, the report of what the job would do."""
+    """The report of a job; for a plan, a report of what the job would do."""
     return _get(f"{_job(job_id)}/report", report_of)
 
 
@@ -241,7 +242,7 @@ def page(job_id: str) -> Call[Row]:
 
 
 def validate(spec: Mapping[str, Any] | JobSpec | str | Path) -> Call[Validation]:
-    """Check a spec; ``SpecError`` with all its problems."""
+    """Check a spec. ``SpecError`` lists all problems of an invalid spec."""
     content, kind = _body(spec)
     headers = {"Content-Type": kind}
     return Call("POST", "/v1/validate", Validation.of, (), content, headers, repeatable=True)
@@ -324,9 +325,9 @@ def resume_schedule(name: str) -> Call[Schedule]:
 
 
 def run_schedule_now(name: str) -> Call[ScheduleRun]:
-    """Make a job of the schedule now, besides its due times; the run names the job, or is waiting
-    for an earlier one. ``ConflictError``: an earlier job has not ended, and the schedule's overlap
-    is ``skip``."""
+    """Make a job of the schedule now, besides its due times; the run names the job, or waits for an
+    earlier job. ``ConflictError``: an earlier job has not ended, and the schedule's overlap is
+    ``skip``."""
     return _send("POST", f"{_schedule(name)}/run-now", ScheduleRun.of)
 
 
@@ -347,8 +348,8 @@ def _schedule(name: str) -> str:
 
 
 def put_transform(name: str, transform: Mapping[str, Any]) -> Call[tuple[Row, bool]]:
-    """(the newest version of ``name``, which has these steps; whether it is new). For admins.
-    ``transform``: as in a spec."""
+    """(the newest version of ``name``, which has these steps; whether this call made the version).
+    For admins. ``transform``: as in a spec."""
 
     def read(answer: httpx.Response) -> tuple[Row, bool]:
         return _mapping(answer.json()), answer.status_code == 201
@@ -452,7 +453,7 @@ def show_records(bucket: str, shard: str, *numbers: int) -> Call[Sequence[Row]]:
 
 
 def sample_records(bucket: str, shard: str, count: int, *, seed: str = "") -> Call[Sequence[Row]]:
-    """``count`` records at random, 20 at most, in the form of ``show``."""
+    """``count`` records at random, 20 at most, as ``show`` returns records."""
     return _samples(bucket, shard, [("random", count), ("seed", seed)])
 
 
@@ -461,14 +462,14 @@ def _samples(bucket: str, shard: str, query: Query) -> Call[Sequence[Row]]:
 
 
 def changed_record(bucket: str, shard: str, number: int, transform: str) -> Call[Row]:
-    """A record ``before``, and what the named transform makes of it: ``after``, a list. Nothing is
-    written. For submitters."""
+    """``before``: a record; ``after``: the list of records that the named transform makes of this
+    record. Nothing is written. For submitters."""
     query: Query = [("number", number), ("transform", transform)]
     return _get(data_path("changed", bucket, shard), _mapping, query)
 
 
 def read_member(bucket: str, shard: str, number: int, member: int = 0) -> Call[bytes]:
-    """The bytes of one member of a record, by its number in the record; 64 MiB at most."""
+    """The bytes of the member with number ``member`` in a record; 64 MiB at most."""
     query: Query = [("number", number), ("member", member)]
     path = data_path("members", bucket, shard)
     return _get(path, lambda answer: bytes(answer.content), query, is_json=False)

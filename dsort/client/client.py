@@ -62,7 +62,8 @@ class _Lists(Protocol[How, Item]):
 
 
 def _sent(request: Callable[How, Call[Answer]]) -> _Sends[How, Answer]:
-    """The method that sends a request, and returns its answer, or a coroutine that does."""
+    """The method that sends a request, and returns the answer or, through an ``AsyncTransport``, a
+    coroutine of the answer."""
 
     def method(self: _Part[Any], /, *args: How.args, **how: How.kwargs) -> Any:
         return self._transport.call(request(*args, **how))
@@ -141,7 +142,7 @@ class Data(_Part[Link]):
 
 
 class DataAndObjects(Data[Transport]):
-    """The same, and whole objects."""
+    """``client.data`` of the synchronous client: with whole objects, too."""
 
     def whole(self, bucket: str, name: str) -> Iterator[bytes]:
         """The bytes of an object, in pieces, from a service with ``--aistore``."""
@@ -265,8 +266,8 @@ class DsortClient(_Client[Transport], ClosesOnExit):
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
         """The jobs, in this order, once all of them have ended; like ``wait``, with one time limit
-        for all. The events of a job come after the events of the job before it, even if it was
-        quicker."""
+        for all. ``on_event`` gets all events of one job before the events of the next job, even if
+        the next job ends sooner."""
         deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []
         for job_id in job_ids:

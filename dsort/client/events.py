@@ -71,7 +71,7 @@ _KINDS: Mapping[str, type[Event] | type[StateChanged] | type[LogText] | type[Job
 class JobEvent(Struct, frozen=True):
     """One event. ``number``: grows from event to event; pass it as ``events(after=...)`` to get the
     following events. ``value``: an object of the class for its ``kind``, or the data as received
-    for a kind that only a newer service knows."""
+    for a kind that only newer services send."""
 
     number: int
     kind: str  # state | started | phase | progress | warning | log | end
@@ -83,9 +83,9 @@ def stream_events(
 ) -> Iterator[JobEvent]:
     """The events of a job after number ``after``, until it has ended.
 
-    A stream that breaks off is requested again, from the last event on, for as long as the
-    transport's patience lasts; then the error of the last try is raised. ``deadline_s``: the time
-    on the transport's clock from which on ``WaitTimeoutError`` is raised.
+    If a stream breaks off, the client requests the stream again from the last event on, for as long
+    as the transport's patience lasts; then the client raises the error of the last try.
+    ``deadline_s``: the time on the transport's clock from which on ``WaitTimeoutError`` is raised.
     """
     failures = _failures(transport)  # not policy.call, because events are yielded in between
     while True:
@@ -177,7 +177,9 @@ def _delay_s(
     delay_s = failures.add()
     if delay_s is None:
         raise failure
-    log.debug("the events of job %s are asked for again in %.1f s: %s", job_id, delay_s, failure)
+    log.debug(
+        "the client requests the events of job %s again in %.1f s: %s", job_id, delay_s, failure
+    )
     if failures.policy.longest_delay_s(failures.count) == RECONNECT_DELAY_MAX_S:
         transport.tell(f"{failure.message}; trying for {failures.seconds_left:.0f} s more")
     return delay_s if deadline_s is None else min(delay_s, deadline_s - now_s)

@@ -30,8 +30,8 @@ Item = TypeVar("Item")
 AGAIN_STATUSES = frozenset((502, 503, 504))
 CONNECT_TIMEOUT_S = 10.0
 READ_STREAM_TIMEOUT_S = 50.0
-"""A stream that sends nothing for so many seconds is dead: the service sends a comment each 15
-s."""
+"""A stream that sends nothing for so many seconds is dead, because the service sends a comment
+every 15 s."""
 SHOWN_CHARS_MAX = 200
 NO_ROUTE = "urn:dsort:problem:no_route"
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -131,12 +131,12 @@ class Connection:
     def following(call: Call[Page[Item]], page: Page[Item]) -> Call[Page[Item]] | None:
         """The call for the page after ``page``. ``ServiceError`` if it is ``call`` again."""
         if page.more is not None and page.more.query == call.query:
-            raise ServiceError("the service's list has no end: the next page is this one again")
+            raise ServiceError("the service's list has no end: the next page is the same page")
         return page.more
 
     def judged(self, answer: httpx.Response, *, repeatable: bool) -> httpx.Response:
-        """``answer``, if it reports success. ``UnavailableError`` if another try can help, else the
-        error that it describes."""
+        """``answer``, if it reports success. If not, ``UnavailableError`` where another try can
+        help, and otherwise the error that ``answer`` describes."""
         if answer.is_success:
             return answer
         refusal = self.error(answer)
@@ -154,11 +154,13 @@ class Connection:
         raise failure from error
 
     def tell_wait(self, error: UnavailableError, delay_s: float, waited_s: float) -> None:
-        """Report a wait of ``delay_s`` seconds, which makes it ``waited_s`` over all tries. Raises
-        the failure if that is too long."""
+        """Report a wait of ``delay_s`` seconds. Raises the failure if ``waited_s``, the time of all
+        waits with this one, is too long."""
         if waited_s > self.patience.wait_max_s:
             raise error.failure
-        log.debug("the service is asked again in %.2f s: %s", delay_s, error.failure.message)
+        log.debug(
+            "the client sends the request again in %.2f s: %s", delay_s, error.failure.message
+        )
         if delay_s >= 1:
             self.tell(f"{error.failure.message}; trying again in {delay_s:.0f} s")
 
@@ -177,12 +179,12 @@ class Connection:
             document = None
         if isinstance(document, dict) and ("type" in document or "detail" in document):
             if document.get("type") == NO_ROUTE and GUESTS_ROUTE.search(answer.url.path):
-                document["hint"] = "a service has this with `dsort serve --aistore`"
+                document["hint"] = "only `dsort serve --aistore` has this route"
             return error_of({"status": answer.status_code, **document})
         if answer.is_redirect:
             there = answer.headers.get("location", "elsewhere")
             return ServiceError(
-                f"{self.url} sends us on to {there[:SHOWN_CHARS_MAX]}",
+                f"{self.url} redirects to {there[:SHOWN_CHARS_MAX]}",
                 hint="give the address of the service itself",
             )
         if answer.status_code in AGAIN_STATUSES:
@@ -200,8 +202,8 @@ class Connection:
         """The error for an answer that does not come from a dsort service."""
         kind = answer.headers.get("content-type", "").partition(";")[0] or "nothing"
         return ServiceError(
-            f"what answers at {self.url} is no dsort service: {answer.status_code} with {kind}",
-            hint="--server and DSORT_SERVER name the address that `dsort serve` tells",
+            f"the server at {self.url} is no dsort service: {answer.status_code} with {kind}",
+            hint="give --server or DSORT_SERVER the address that `dsort serve` prints",
         )
 
     def failure(self, error: httpx.RequestError) -> ServiceError:
@@ -217,21 +219,21 @@ class Connection:
         if isinstance(error, httpx.TimeoutException):
             return ServiceError(
                 f"the service at {self.url} did not answer within {self._timeout_s:g} s",
-                hint="what was asked for may have been done nevertheless",
+                hint="the service may have carried out the request nevertheless",
             )
         hint = ""
         if isinstance(error, httpx.RemoteProtocolError) and self.url.startswith("http:"):
-            hint = "does it want https://?"
+            hint = "try https:// in place of http://"
         return ServiceError(f"the service at {self.url} broke off: {error}", hint=hint)
 
     def _tls_failure(self, error: ssl.SSLError) -> ServiceError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return ServiceError(
-                f"the certificate of {self.url} is not to be trusted: {error.verify_message}",
+                f"the certificate of {self.url} is not trusted: {error.verify_message}",
                 hint="if it is signed by an authority of your own, DSORT_CA_FILE names its file",
             )
         reason = str(getattr(error, "reason", None) or error)
-        hint = "does it want http://?" if "WRONG_VERSION" in reason else ""
+        hint = "try http:// in place of https://" if "WRONG_VERSION" in reason else ""
         return ServiceError(f"no TLS with {self.url}: {reason.replace('_', ' ')}", hint=hint)
 
 
@@ -266,7 +268,7 @@ class _Tries:
         return self._connection.judged(answer, repeatable=self._repeatable)
 
     def pause_s(self, error: httpx.RequestError | UnavailableError) -> float:
-        """The seconds until the next try. The error to raise if there is none."""
+        """The seconds until the next try. Raises the error if there is no further try."""
         if not isinstance(error, UnavailableError):
             error = self._connection.judged_failure(error, repeatable=self._repeatable)
         delay_s = self._failures.add(error.asked_s)
@@ -281,7 +283,8 @@ FAILED = (httpx.TransportError, httpx.DecodingError, UnavailableError)
 
 
 class Transport(Connection, ClosesOnExit):
-    """The connections to one service, through ``httpx.Client``. ``how``: as of ``Connection``."""
+    """The connections to one service, through ``httpx.Client``. ``how``: further arguments of
+    ``Connection``."""
 
     def __init__(
         self, url: str, token: str | None, *, http: httpx.BaseTransport | None = None, **how: Any
@@ -377,7 +380,7 @@ class AsyncTransport(Connection):
             yield answer
 
 
-_IS_IT_THERE = "is `dsort serve` running there? --server and DSORT_SERVER say where"
+_IS_IT_THERE = "is `dsort serve` running there? --server and DSORT_SERVER set the address"
 
 
 def _checked_token(token: str) -> str:

@@ -62,7 +62,7 @@ SIGNALS_FROM = 128
 
 
 class WaitTimeoutError(ServiceError):
-    """The job has not ended within the time that the caller would wait; it runs on."""
+    """The job did not end within the time limit of the call. The job continues."""
 
 
 def _kind(name: str) -> str:
@@ -93,15 +93,15 @@ _BY_STATUS: Mapping[int, type[DsortError]] = {
 def error_of(document: Mapping[str, Any]) -> DsortError:
     """The error that a problem document describes, as the library would have raised it.
 
-    A kind that only a newer service knows becomes the class of its exit code or of its status, and
-    ``ServiceError`` if neither is known.
+    For a kind that only newer services send, the error has the class of the exit code or of the
+    status in the document, and ``ServiceError`` if neither is known.
     """
     status = document.get("status")
     code = document.get("exit_code")
     found = _KINDS.get(str(document.get("type", "")).removeprefix(URN))
     found = found or _BY_EXIT_CODE.get(code if isinstance(code, int) else 0)
     found = found or _BY_STATUS.get(status if isinstance(status, int) else 0, ServiceError)
-    message = str(document.get("detail") or document.get("title") or "the service says no more")
+    message = str(document.get("detail") or document.get("title") or "the service gives no reason")
     return _made(found, message, str(document.get("hint") or ""), document)
 
 
@@ -116,7 +116,8 @@ def _made(
     if issubclass(kind, TooManyRequestsError):
         after_s = min(_number(document, "retry_after_s", RETRY_AFTER_S), RETRY_AFTER_S_MAX)
         return TooManyRequestsError(message, retry_after_s=after_s, hint=hint)
-    # These errors have more fields than a problem document: only the message was sent.
+    # The constructors of these errors take fields that no problem document has, so a base class
+    # gets the message.
     if issubclass(kind, CorruptShardError | errors.UnsupportedShardError):
         return InputError(message, hint=hint)
     if issubclass(kind, errors.ScratchLostError):
@@ -144,8 +145,9 @@ def _number(document: Mapping[str, Any], name: str, default: Any) -> Any:
 
 
 def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
-    """A ``kind`` made of the fields of ``document`` that the class has. Fields in ``made`` have
-    these values. ``ServiceError`` if a field without a default is missing, or of another type."""
+    """A ``kind`` made of the fields of ``document`` that the class has. ``made``: fields with a
+    value in place of the document's. ``ServiceError`` if a field without a default is missing, or
+    of another type."""
     if not isinstance(document, Mapping):
         raise ServiceError(f"the service answered {type(document).__name__}, not {kind.__name__}")
     try:
@@ -153,18 +155,18 @@ def known(kind: type[Value], document: Any, /, **made: Any) -> Value:
     except MsgspecError as error:
         raise ServiceError(
             f"the service's {kind.__name__} is not valid: {error}",
-            hint="is it an older one? `dsort --version` tells ours",
+            hint="the service may be older than this client: `dsort --version` prints the client's",
         ) from error
 
 
 class _Value(Model):
-    """A frozen model. ``document``: the service's answer as it came, with all of its fields."""
+    """A frozen model. ``document``: the service's answer as received, with all of its fields."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     document: Json = Field(default_factory=dict, repr=False, exclude=True)
     shown: ClassVar[tuple[str, ...]] = ()
-    """The fields that a notebook shows; the first one without its name."""
+    """The fields that a notebook shows. The first field is shown without its name."""
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         first, *rest = self.shown
@@ -193,7 +195,7 @@ def _refusal(kind: str, error: ValidationError) -> ServiceError:
     if missing:
         return ServiceError(
             f"the service's {kind} lacks {', '.join(missing)}",
-            hint="is it an older one? `dsort --version` tells ours",
+            hint="the service may be older than this client: `dsort --version` prints the client's",
         )
     said = "; ".join(f"{path}: {each['msg']}" for path, each in wrong)
     return ServiceError(f"the service's {kind} is not valid: {said}")
@@ -234,7 +236,8 @@ class Job(JobOut, _Value):
 
     @property
     def took_s(self) -> float | None:
-        """The seconds from its begin to its end; None while it has not ended."""
+        """The seconds from the begin of the job to its end; None if the job has not begun or not
+        ended."""
         if self.started_at is None or self.ended_at is None:
             return None
         return (self.ended_at - self.started_at).total_seconds()
@@ -251,7 +254,7 @@ class Job(JobOut, _Value):
                 signal_number=number if number > 0 else signal.SIGINT,
             )
         if self.state == "failed":
-            raise ServiceError(f"job {self.job_id} failed; the service does not say why")
+            raise ServiceError(f"job {self.job_id} failed; the service gives no reason")
 
 
 class ScheduleRun(RunView, _Value):
@@ -302,7 +305,8 @@ PhaseTotals = PhaseView
 
 
 def report_of(document: Json) -> JobReport:
-    """The report of a job, or of a plan. The flat form has the fields of all parts."""
+    """The report of a job, or of a plan. ``document`` has the fields of all parts of the report on
+    one level."""
     plan = None
     if "move_reason" in document:
         plan, shards = document, len(document.get("shards") or ())

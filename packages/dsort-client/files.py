@@ -1,6 +1,7 @@
-"""The build hook of ``dsort-client``: puts those modules of dsort into its wheel that the client
-and the command line import when they are loaded, and those of specs that they import later. There
-``dsort.errors`` is ``dsort_client.errors``, and the command ``dsort`` is ``dsort-client``.
+"""The build hook of ``dsort-client``: puts modules of dsort into the wheel. These are the modules
+that the client and the command line import when they are loaded, and the modules of specs that they
+import later. In the wheel, ``dsort.errors`` is ``dsort_client.errors``, and the command ``dsort``
+is ``dsort-client``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def renamed(text: str, commands: re.Pattern[str]) -> str:
 
 
 def files_of(repository: Path) -> list[Path]:
-    """The modules, and the packages that they are in."""
+    """The modules of the client, and the packages of these modules."""
     verbs = (f"dsort.cli.{path.stem}" for path in (repository / "dsort/cli").glob("[!_]*.py"))
     found: set[Path] = set()
     left = [*STARTS, *verbs]
@@ -86,8 +87,8 @@ def _file(repository: Path, name: str) -> Path | None:
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """The names that a module imports when it is loaded, and of ``from a import b`` also ``a.b``,
-    which may be a module; and those of ``LATER`` that it imports when it runs."""
+    """The names that a module imports when it is loaded, and those names of ``LATER`` that it
+    imports later. ``from a import b`` gives ``a`` and also ``a.b``, which may be a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     yield from _names(_run_at_once(tree.body))
     yield from (each for each in _names(ast.walk(tree)) if each.startswith(LATER))
@@ -103,7 +104,8 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def _run_at_once(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside functions, and those that only type checkers read left out."""
+    """The statements that run when a module is imported. Bodies of functions, and statements that
+    only type checkers read, are left out."""
     for each in statements:
         if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING":
             yield from _run_at_once(each.orelse)

@@ -1,4 +1,4 @@
-"""dsort_client sends jobs to a dsort service, and reads what becomes of them:
+"""dsort_client sends jobs to a dsort service, and reads their states and results:
 ``dsort_client.Client("https://dsort.example.com").submit("spec.yaml")``.
 
 Names are loaded when they are first used. All classes are dsort_client's own: ``dsort.Client`` of
