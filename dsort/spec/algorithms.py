@@ -1,8 +1,8 @@
 """Makes models from the options of algorithms and steps (``dsort.option_fields``): one model for
 the options of all algorithms, and a type for each step.
 
-They are made again when an algorithm or a step has been added. Which options belong to which
-algorithm: ``record_rules``.
+The models are made again when an algorithm or a step has been added. ``record_rules`` checks which
+options belong to which algorithm.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ class Algorithm(Part):
 
     @property
     def in_words(self) -> str:
-        """The algorithm in a summary. If the spec names none, the text mentions it, so that users
-        notice."""
+        """The algorithm in a summary. If the spec names no algorithm, the text mentions that, so
+        that users notice."""
         named = "kind" in self.model_fields_set
         return self.build().in_words + _NOT_NAMED * (not named)
 
     def canonical(self) -> list[str]:
-        """The fields of a canonical spec: the options of this algorithm and of all of dsort's own
-        ones. So algorithms of other packages do not change the canonical form of specs that do not
-        use them."""
+        """The fields of a canonical spec: the options of this algorithm and of all algorithms of
+        dsort. So an algorithm of another package does not change the canonical form of specs that
+        do not use it."""
         own = {name for each in (*BUILT_IN, self.type) for name in each.stated()}
         names = (name for name in known_options() if name in own)
         # Options that were added later are left out of specs that do not use them.
@@ -170,8 +170,8 @@ _NOT_NAMED: Final = " (the spec names none; to shuffle: algorithm: {kind: shuffl
 
 
 def known_options() -> dict[str, Option]:
-    """All options by name, in the order of the model. Algorithms may share an option of the same
-    name; then the option of the first of them is used."""
+    """All options by name, in the order of the model. Of several algorithms with an option of the
+    same name, the option of the first one is used."""
     found: dict[str, Option] = {}
     for algorithm in ALGORITHMS.values():
         for name, option in algorithm.stated().items():
@@ -216,7 +216,7 @@ def _model_of(algorithms: tuple[type[OrderAlgorithm], ...], *, is_key: bool) -> 
         __base__=Algorithm,
         __module__=__name__,
         __doc__=_KEY_SUMMARY if is_key else Algorithm.__doc__,
-        __cls_kwargs__={"defer_build": is_key},  # each job writes its algorithm by itself
+        __cls_kwargs__={"defer_build": is_key},  # every job serializes an algorithm, few a sort key
         **fields,
     )
 
@@ -283,8 +283,8 @@ def type_of_options(step: type[Step]) -> Any:
 
 
 def options_model(of: type[OptionGroup]) -> Any:
-    """The type of an object of options; it keeps only options that the spec has. Steps with options
-    from one class share it."""
+    """The type of an object of options; its values have only the options that the spec sets. Steps
+    with options from one class share the type."""
     return _typed_dict_of([of, *(each for each in of.__mro__ if _states(each, of))][-1])
 
 
@@ -307,7 +307,7 @@ def _typed_dict_of(owner: type[OptionGroup]) -> Any:
             kind = options_model(kind)
         kind = Annotated[kind, Field(description=option.description)]
         fields[each] = kind if option.required else NotRequired[kind]
-    typed_dict: Any = TypedDict  # type checkers know those alone whose fields are written out
+    typed_dict: Any = TypedDict  # type checkers refuse one whose fields are not written out
     made = typed_dict(name, fields)
     made.__doc__ = summary
     made.__module__ = __name__

@@ -41,7 +41,7 @@ from dsort.storage.registry import (
 _REACH: Final = ("endpoint_url", "region", "profile")
 _FIELDS: Final = ("name", "provider", "prefix", *_REACH, "namespace")
 _WEB: Final = "ht"
-"""AIStore's word for the web, used only with a URL, which shows whether it is http or https."""
+"""AIStore's word for the web. It needs a name that is a URL, whose scheme is http or https."""
 
 _WORDS_MAX: Final = 1000
 
@@ -64,9 +64,9 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
         },
         {
             "type": "object",
-            "description": "What a program writes on its standard output: one shard, or one for "
-            "each name of input_format, which '{shard}' in an argument stands for. To read only, "
-            "and only in specs that are local.",
+            "description": "The standard output of a program. The program writes one shard, or "
+            "runs once for each name of input_format, which replaces '{shard}' in its arguments. "
+            "Only for inputs, in specs of your own machine.",
             "properties": {
                 "pipe": {
                     "type": "array",
@@ -82,7 +82,7 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
         },
         {
             "type": "object",
-            "description": "A bucket with how to reach it. Credentials never are in a spec: they "
+            "description": "A bucket, and how to reach it. Credentials are never in a spec: they "
             "come from the environment, a profile or a role.",
             "properties": {
                 "name": {
@@ -93,27 +93,27 @@ BUCKET_SCHEMA: Final[Mapping[str, Any]] = {
                 "provider": {
                     "type": "string",
                     "enum": ["", *_providers()],
-                    "description": "Whose bucket it is. ais and none: a bare name is a directory "
-                    "under the data root, unless there is an endpoint_url.",
+                    "description": "The provider of the bucket. With ais, or without a provider, "
+                    "a bare name is a directory under the data root, unless endpoint_url is set.",
                 },
                 "prefix": {
                     "type": "string",
-                    "description": "Only what is under this prefix; as it is in the store, nothing "
-                    "encoded.",
+                    "description": "Only objects under this prefix, which is written as in the "
+                    "store, without encoding.",
                 },
                 "endpoint_url": {
                     "type": "string",
-                    "description": "Where the store answers, if not at its provider's own address.",
+                    "description": "The address of the store, if it is not its provider's own.",
                     "examples": ["http://10.0.0.1:8333"],
                 },
                 "region": {"type": "string", "description": "The region of the bucket."},
                 "profile": {
                     "type": "string",
-                    "description": "The profile of the AWS configuration that has the credentials.",
+                    "description": "The profile with the credentials, in the AWS configuration.",
                 },
                 "namespace": {
                     "type": "object",
-                    "description": "Accepted for AIStore's sake, if it is empty.",
+                    "description": "Specs of AIStore may have it; it must be empty.",
                 },
             },
             "required": ["name"],
@@ -130,7 +130,7 @@ def parse_bucket(value: object, *, ais_is_there: bool = False) -> BucketRef:
     An object of provider ``ais`` is a bucket of AIStore if ``ais_is_there``, or if it has an
     ``endpoint_url``. Otherwise it is a directory under the data root, so that AIStore's specs can
     be tried out. ``FieldError`` (a ``ValueError`` with hints) lists everything that is wrong with
-    it. Its messages do not repeat values of fields that might hold a secret.
+    ``value``. Its messages do not repeat values of fields that might hold a secret.
     """
     if isinstance(value, BucketRef):
         return value

@@ -1,5 +1,5 @@
-"""A row of the table of exclusions, and the names in rows that are no fields: cases in which a spec
-is or is not, and facts for messages."""
+"""A row of the table of exclusions, and the names that rows use beside fields: cases, each of which
+a spec is in or not, and facts for messages."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _leaves_duplicates_out(spec: SpecFields) -> bool:
 
 
 def _shuffles_by(name: str) -> Callable[[SpecFields], object]:
-    """Whether the spec has the option ``name`` of a shuffle; rules about options refuse it where
-    another algorithm has it."""
+    """Whether the spec has the option ``name`` of a shuffle; other rules refuse the option for
+    other algorithms."""
     return lambda spec: spec.algorithm.kind == Shuffle.kind and getattr(spec.algorithm, name)
 
 
@@ -47,7 +47,7 @@ def _sidecars(spec: SpecFields, wanted: Callable[[Sidecar], bool]) -> list[str]:
 
 
 def _tables(spec: SpecFields) -> list[str]:
-    """The extensions of tables that a job reads, or has on its way."""
+    """The extensions of tables that a job reads, or that are its carrier."""
     return [*filter(is_columnar, (spec.input_extension, carrier_extension(spec)))]
 
 
@@ -87,7 +87,7 @@ def _parts_rows_by_more_than_a_column(spec: SpecFields) -> bool:
 
 
 def _has_keys_inside(spec: SpecFields) -> bool:
-    """Whether copies of records would have the key of their record in them."""
+    """Whether each copy of a record would contain the key of that record."""
     container = container_of(carrier_extension(spec))
     containers = {container_of(source.extension) for source in spec.sources}
     is_moved = container in containers and not is_columnar(spec.input_extension)
@@ -215,10 +215,10 @@ class Excludes(Struct, frozen=True):
 
     A field is a path (``ingest.labels``; ``inputs[].join``, of each input), excluded where the spec
     sets it to something else than its default; or a path and a value (``duplicate_keys: rename``).
-    ``other`` is one as well. Either may be a name in :data:`CASES`, also of what a field needs and
-    the spec does not have. ``why`` follows the sentence that it cannot be combined; ``text`` is the
-    message in place of both, with names of :data:`FACTS` in braces; ``path``: that of the problem,
-    if it is another field's."""
+    ``other`` is a field, too. Both may also be names in :data:`CASES`; such a case may be that the
+    spec lacks something that the field needs. The message is "FIELD cannot be combined with OTHER",
+    then ``why``. ``text`` replaces this message; names of :data:`FACTS` in braces are filled in.
+    ``path``: the path of the problem, if it is not the field's."""
 
     fields: tuple[str, ...]
     other: str
@@ -228,12 +228,11 @@ class Excludes(Struct, frozen=True):
     path: str = ""
 
     def problems(self, spec: SpecFields) -> Iterator[SpecProblem]:
-        """A problem for each of the fields that ``spec`` has beside the other one; none of a field
-        that is wrong already."""
+        """A problem for each of the fields, if ``spec`` has the field and ``other``. A field that
+        is already known to be wrong has none."""
         for field in self.fields:
             try:
-                # What a field is costs less to find out than what it is beside, which may load
-                # containers.
+                # The field is looked up first, because looking up ``other`` may load containers.
                 if (places := _places(spec, field)) and _places(spec, self.other):
                     text = self.message(field)
                     text = re.sub(r"\{(\w+)\}", lambda fact: FACTS[fact[1]](spec), text)
@@ -246,7 +245,7 @@ class Excludes(Struct, frozen=True):
                 continue
 
     def message(self, field: str) -> str:
-        """What is said of one of the fields."""
+        """The message about one of the fields."""
         value = field.partition(": ")[2]
         is_clause = self.why.startswith(("which ", "whose ")) and not self.why.endswith("?")
         why = f"{',' if is_clause else ':'} {self.why}" if self.why else ""
@@ -255,14 +254,14 @@ class Excludes(Struct, frozen=True):
 
 @cache
 def _field(name: str) -> tuple[str, str, str]:
-    """(part, field in it, value), of a field and perhaps a value."""
+    """(part, field in it, value) of ``name``: a path, and perhaps a value."""
     path, _, wanted = name.partition(": ")
     owner, _, field = path.rpartition(".")
     return "config" if field in JobConfig.model_fields else owner, field, wanted
 
 
 def _places(spec: SpecFields, name: str) -> Sequence[str]:
-    """The paths at which the spec has the field ``name``; the name itself of a case."""
+    """The paths at which the spec has the field ``name``; for a case, its name."""
     if name in CASES:
         return (name,) if CASES[name](spec) else ()
     owner, field, wanted = _field(name)

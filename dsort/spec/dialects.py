@@ -1,8 +1,8 @@
 """Translates older ways to write a spec to today's, each with one warning.
 
 AIStore has renamed and moved fields over the years, its documentation shows all generations of
-them, and its YAML decoder has names of its own. Their meaning is clear, so they are accepted; an
-older field that contradicts a field with today's name is a problem.
+them, and its YAML decoder has names of its own. The meaning of an older field is clear, so it is
+accepted; an older field that contradicts a field with today's name is a problem.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ OLDER_NAMES: Final[Mapping[str, str]] = {
     "Config.sbundle_mult": "Config.bundle_multiplier",
     "Config.sbundlemult": "Config.bundle_multiplier",
 }
-"""The present path for each older path. AIStore's YAML decoder reads the lower-case names without
+"""Today's path for each older path. AIStore's YAML decoder reads the lower-case names without
 ``_``."""
 
 _REMOVED: Final = ("stream_multiplier", "extended_metrics")
 
 
 class Translation(Struct):
-    """A spec with present names, not yet checked.
+    """A spec with today's names, not yet checked.
 
     ``written`` maps today's paths to the paths that the user wrote, if they differ.
     """
@@ -131,7 +131,7 @@ def _is_no_bucket(value: object) -> bool:
 
 
 def _is_stream(value: object) -> bool:
-    """Whether ``value`` is a short form in ``input`` or ``output``: streams instead of buckets."""
+    """Whether ``value``, of the field ``input`` or ``output``, is the short form of a stream."""
     return value == "-" or (isinstance(value, Mapping) and "pipe" in value)
 
 

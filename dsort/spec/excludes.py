@@ -1,5 +1,5 @@
-"""The table of features that cannot be combined: which field has the problem, with which other one,
-and why."""
+"""The table of features that cannot be combined: the field with the problem, the other field, and
+the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsort.storage.registry import EXAMPLES
 
 rule = Rules()
 
-_BEHIND: Final = "join in one job, and do that with its result in another"
+_BEHIND: Final = "join in one job, and do the rest in a second job, which reads its result"
 _GAPS: Final = (
     "with algorithm.batches leaves gaps in windows, so that batches of fewer records would lie "
     "between others"
@@ -43,13 +43,13 @@ EXCLUDES: Final = (
     Excludes(
         ("ingest",),
         "streams as inputs",
-        text="cannot be combined with ingest: files are listed, and no stream",
+        text="cannot be combined with ingest: a stream has no files to list",
         path="input_bck",
     ),
     Excludes(
         ("ingest.pipes",),
         "files without a recipe",
-        text="is about lines of a recipe, and there is none",
+        text="is about lines of a recipe, and the spec has no recipe",
     ),
     Excludes(
         ("ingest.class_map",),
@@ -101,7 +101,8 @@ EXCLUDES: Final = (
         ("duplicate_keys: ignore", "duplicate_keys: rename"),
         "join",
         "which of an input's records is meant?",
-        "leave it out: they are an error then; drop takes the first and loses the others",
+        "leave it out: duplicate keys are an error then; drop keeps the first record and loses "
+        "the others",
     ),
     Excludes(("exact", "stratify"), "join", "it would count the parts of records", _BEHIND),
     Excludes(
@@ -121,13 +122,13 @@ EXCLUDES: Final = (
         ("weights",),
         "keys that are in records",
         hint="leave out key_field: then records are numbered",
-        text="copies of {output} records would have the key of their record, which stands in it",
+        text="a {output} record contains its key, so its copies would have the same key",
     ),
     # records
     Excludes(
         ("output_shard_size_counts: file",),
         "tables on the way",
-        text="file is not supported for {carrier} shards: their size is known once they are "
+        text="file is not supported for {carrier} shards: their size is not known before they are "
         "written",
     ),
     Excludes(
@@ -156,7 +157,7 @@ EXCLUDES: Final = (
     Excludes(
         ("deduplicate by content",),
         "tables",
-        hint="by: key does it, or by: {field: ...}; or convert them to .tar first",
+        hint="use by: key or by: {field: ...}, or convert the shards to .tar first",
         text="by content is not supported for {table} shards yet",
         path="deduplicate.by",
     ),
@@ -166,35 +167,38 @@ EXCLUDES: Final = (
     Excludes(
         ("deduplicate",),
         "weights that make copies",
-        "they would count as equal",
-        "weights up to 1 and mix: {stop: first_exhausted} make none; or leave out what is equal in "
-        "a job before this one",
+        "copies would count as equal",
+        "weights up to 1 and mix: {stop: first_exhausted} make no copies; or deduplicate in a job "
+        "before this one",
     ),
     Excludes(
-        ("duplicate_keys",), "deduplicate by key", "which leaves none", "leave one of them out"
+        ("duplicate_keys",),
+        "deduplicate by key",
+        "which leaves no duplicate keys",
+        "leave one of them out",
     ),
     Excludes(
         ("duplicate_keys: rename",),
         "deduplicate by content",
-        "keys are chosen before it",
+        "rename changes keys before records are compared",
         "use warn or abort",
     ),
     Excludes(
         ("duplicate_keys: rename",),
         "deduplicate by a field",
-        "keys are chosen before it",
+        "rename changes keys before records are compared",
         "use warn or abort",
     ),
     Excludes(
         ("algorithm.interleave", "algorithm.batches"),
         "a key map",
-        hint="outputs: [...] divides records by conditions, and can be combined with it",
+        hint="divide records by conditions instead, with outputs: [...]",
     ),
     Excludes(
         ("algorithm.interleave", "algorithm.batches"),
         "join",
-        "places are given before records meet",
-        "order what is joined in another job",
+        "places are assigned before records are joined",
+        "order the joined records in another job",
     ),
     Excludes(
         # Places are numbers among the records of an output, where duplicates are missing.
@@ -241,7 +245,7 @@ EXCLUDES: Final = (
     Excludes(
         ("overwrite",),
         "amend by append",
-        text="cannot be combined with amend: the shards that are there stay",
+        text="cannot be combined with amend: append keeps the shards of the result",
     ),
     Excludes(
         ("output: view",),
@@ -258,11 +262,11 @@ EXCLUDES: Final = (
         hint="when: 'key.matches(\"^cat\")' does what a key map does",
         text="there is an external key map, too: only one of them can place records",
     ),
-    Excludes(("split",), "outputs", "each has its name"),
+    Excludes(("split",), "outputs", "each output has a name of its own"),
     Excludes(
         ("exact", "stratify"),
         "split_by",
-        "what stays together cannot be parted exactly",
+        "records that stay together cannot be divided exactly",
         "leave out one of them",
     ),
     Excludes(
@@ -274,7 +278,7 @@ EXCLUDES: Final = (
     Excludes(
         ("shares of at most a size",),
         "shares of at most a size",
-        hint="output_shard_size is what they have on average",
+        hint="output_shard_size is the average size of the shards",
         text="at_most cannot be combined with a multiple_of: shards share the records evenly",
         path="output_shard_size_is",
     ),
@@ -292,7 +296,7 @@ EXCLUDES: Final = (
     Excludes(
         ("output_format", "outputs", "ekm", "ekm_file", "split", "ingest", *_SIZES),
         "keep_shards",
-        "shards stay what they are",
+        "each input shard stays one shard, with its name",
     ),
     Excludes(
         (
@@ -303,7 +307,9 @@ EXCLUDES: Final = (
         "shards are those of the other result",
     ),
     Excludes(
-        ("weights", "duplicate_keys"), "like", "each of its records is one record of the inputs"
+        ("weights", "duplicate_keys"),
+        "like",
+        "each record of the other result is one record of the inputs",
     ),
     Excludes(("join",), "like", hint=_BEHIND, text="join cannot be combined with like"),
     Excludes(
@@ -325,11 +331,11 @@ EXCLUDES: Final = (
     Excludes(
         ("index: wids",),
         "several outputs",
-        "its index would list the shards of all",
-        "energon and huggingface know splits",
+        "its index would list the shards of all outputs",
+        "energon and huggingface list splits",
     ),
     Excludes(("on_shard",), "outputs that have buckets of their own"),
-    Excludes(("remove_stale", "output_bck"), "amend", "which does not keep it up yet"),
+    Excludes(("remove_stale", "output_bck"), "amend", "which does not support it yet"),
     Excludes(
         ("ingest", "index", "checksums", "lineage", "on_shard", "amend", "verify"),
         "output: view",
@@ -396,7 +402,7 @@ EXCLUDES: Final = (
         ("amend by remove",),
         "numbered records without keys to remove",
         hint="filter them in a job of its own",
-        text="records of {output} shards are but numbered: no key stays the same",
+        text="records of {output} shards have only numbers, so a removal would change their keys",
         path="amend.by",
     ),
     # each of several inputs
@@ -415,7 +421,7 @@ EXCLUDES: Final = (
     Excludes(
         ("input_format.template", "inputs[].input_format.template"),
         "ingest",
-        "it names shards",
+        "a template names shards",
         "use prefix, glob, or objnames",
     ),
     Excludes(("input_format", "inputs[].input_format"), "ingest.recipe", "which names each object"),
@@ -429,7 +435,7 @@ EXCLUDES: Final = (
         ("inputs[].join",),
         "no join",
         hint="join: {by: key} at the top level",
-        text="says how a join differs, but there is none",
+        text="changes the join for this input, but the spec has no join",
     ),
 )
 

@@ -1,5 +1,5 @@
-"""The problems of a spec that pydantic's models refuse, in plain words and with hints: the field
-that an unknown one probably means, and violated rules between other fields."""
+"""Turns the errors of pydantic's models into problems in plain words. A hint names the field that
+an unknown field probably means. Also finds the violated rules between the valid fields."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ _SORT_HINT: Final = (
 _HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("algorithm.kind", "sort"): _SORT_HINT,
     ("equalize", "repeat"): (
-        'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have as '
-        "many steps; equalize: drop leaves out fewer records than there are shards"
+        'Loader(..., remainder="pad") of dsort.loader repeats records, so that all ranks have '
+        "equally many steps; equalize: drop leaves out fewer records than there are shards"
     ),
 }
 """The hint for a choice that a field does not have, but another field or tool."""
@@ -145,7 +145,7 @@ def _without_alternatives(
     fields: dict[str, Any], errors: Sequence[ErrorDetails]
 ) -> list[ErrorDetails]:
     """``errors`` with the locations of the spec. Where a field may have several types, pydantic
-    puts the type into the location, and has an error for each: they become one."""
+    puts the type into the location, and has an error for each type; these become one error."""
     found: list[ErrorDetails] = []
     of_types: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for error in errors:
@@ -166,7 +166,8 @@ _OF_OTHER_TYPES = ("_type", "_parsing", "_from_float", "literal_error")
 
 
 def _place_of_type(fields: object, error: ErrorDetails) -> int:
-    """Where in its location an error has a type; behind the end if it has none."""
+    """The index of the type in the location of an error; the length of the location if there is no
+    type."""
     value: Any = fields
     for at, step in enumerate(error["loc"]):
         steps: Any = value if isinstance(value, Mapping) else ()
@@ -180,7 +181,7 @@ def _place_of_type(fields: object, error: ErrorDetails) -> int:
 
 
 def _one_of(alternatives: Sequence[ErrorDetails]) -> ErrorDetails:
-    """An error that says all types that the value might have had."""
+    """An error that lists all types that the value may have."""
     problems = [problem for each in alternatives for problem in plain_problems(each)]
     end = f", not {describe(alternatives[0]['input'])}"
     types = [each.message.removeprefix("must be ").removesuffix(end) for each in problems]
@@ -242,7 +243,8 @@ def _fields() -> dict[str, list[str]]:
 def _fields_of(model: type[BaseModel], path: str) -> dict[str, list[str]]:
     names = {field.alias or name: field for name, field in model.model_fields.items()}
     found = {path: [*names]}
-    # A name that several parts have is most likely meant for one of those that all specs have.
+    # If several parts have a field of this name, a user most likely means a part that all specs
+    # have.
     for name, field in sorted(names.items(), key=lambda it: LATER in it[1].metadata):
         for part in _models_in(Annotated[field.annotation, *field.metadata, None]):
             found |= _fields_of(part, f"{path}.{name}" if path else name)

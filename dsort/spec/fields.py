@@ -54,7 +54,8 @@ class BucketReading(Protocol):
 
 
 def named(pattern: str, what: str, hint: str) -> AfterValidator:
-    """Refuses a text that does not match ``pattern``, which is no ``what``."""
+    """Refuses a text that does not match ``pattern``. ``what``: what the message calls a matching
+    text."""
 
     def check(text: str) -> None:
         if not re.fullmatch(pattern, text):
@@ -200,7 +201,7 @@ def _anchored(value: object, info: ValidationInfo) -> object:
 
 
 def anchored(location: object, directory: Path) -> object:
-    """``location``, if it is a path, relative to ``directory``."""
+    """``location``, made absolute from ``directory`` if it is a path."""
     if not isinstance(location, str) or re.match(_URL, location):
         return location
     return str((directory / location).absolute())
@@ -218,7 +219,7 @@ def _check_joined_by(text: str) -> None:
     try:
         _check_expression(text)
     except OptionError as error:
-        raise FieldError(str(error), error.hint or "or key, or stem") from None
+        raise FieldError(str(error), error.hint or "write an expression, key or stem") from None
 
 
 def _check_class(text: str) -> None:
@@ -284,7 +285,7 @@ ObjectNames = Annotated[
 NamePrefix = Annotated[str, checked_by(lambda text: check_object_name(text.removesuffix("/")))]
 Glob = Annotated[str, checked_by(check_object_name, glob_regex)]
 LocalFile = Annotated[FileLocation, BeforeValidator(_anchored)]
-"""A file that is relative to the file of the spec, if the spec has one."""
+"""A path; if the spec was read from a file, the path is relative to that file."""
 KeyMapLocation = Annotated[LocalFile, checked_by(_check_key_map_location)]
 WebhookUrl = Annotated[str, Field(max_length=2000), checked_by(_check_webhook_url)]
 CommandName = Annotated[
@@ -292,8 +293,8 @@ CommandName = Annotated[
     named(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
         "name of a command",
-        "commands are defined under [commands] in the settings of who runs the job; "
-        "a spec only names them",
+        "commands are defined under [commands] in the settings of the user who runs the job; a "
+        "spec only names them",
     ),
 ]
 Keys = Annotated[
@@ -336,7 +337,7 @@ def _number_of(value: Mapping[Any, Any]) -> int:
         hint = f'did you mean "{near}"?' if near else _HINT
         raise FieldError(f"has an unknown field {unknown[0]}", hint)
     if "multiple_of" not in value:
-        raise FieldError("says no number", _HINT)
+        raise FieldError("has no multiple_of", _HINT)
     return _whole(value["multiple_of"], _MULTIPLE_MAX)
 
 
@@ -370,7 +371,7 @@ ShardCount = Annotated[
                             "minimum": 1,
                             "maximum": _MULTIPLE_MAX,
                             "description": "The fewest shards that output_shard_size and "
-                            "output_shard_records allow, rounded up to a multiple of it.",
+                            "output_shard_records allow, rounded up to a multiple of this number.",
                         }
                     },
                     "required": ["multiple_of"],

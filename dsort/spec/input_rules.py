@@ -27,7 +27,8 @@ SHARD_FIELD: Final = "{shard}"
 
 
 PIPED_SHARDS_MAX: Final = 10_000
-"""The maximum number of such shards. Each is a process, and a file in scratch."""
+"""The maximum number of shards that a program writes for an input. Each is a process, and a file in
+scratch."""
 
 
 def input_names(spec: SpecFields) -> Iterator[tuple[str, str]]:
@@ -155,7 +156,9 @@ def _programs_know_what_to_write(spec: SpecFields) -> Iterator[SpecProblem]:
             yield SpecProblem(path, text, "set input_format.template or input_format.objnames")
         elif names > 1 and not asks:
             text = f"names {names:,} shards, but the program is not given their names"
-            yield SpecProblem(path, text, f"write {SHARD_FIELD} where they belong in an argument")
+            yield SpecProblem(
+                path, text, f"write {SHARD_FIELD} where the name belongs in an argument"
+            )
 
 
 @rule
@@ -178,7 +181,8 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
             hint = (
                 "its records would be in the job twice"
                 if repeat.name
-                else "write numbers of one width, as in {000..099}, and parts that differ in more"
+                else "write numbers of one width, as in {000..099}, and parts that differ in more "
+                "than their numbers"
             )
             yield SpecProblem(f"{source.path}input_format.template", str(repeat), hint)
 
@@ -227,7 +231,7 @@ def _inputs_are_of_one_class(spec: SpecFields) -> Iterator[SpecProblem]:
         text = (
             f"inputs of several containers cannot be combined with {spec.output_extension} outputs"
         )
-        yield SpecProblem("output_extension", text, "write .tar, and convert that")
+        yield SpecProblem("output_extension", text, "write .tar, and convert the result")
 
 
 @rule

@@ -1,5 +1,5 @@
-"""The parts of a spec about its inputs that each job has: which shards of a bucket are read, and
-the reactions to faults."""
+"""The parts of a spec that every job has for its inputs: which shards of a bucket are read, and the
+reactions to faults."""
 
 # No `from __future__ import annotations`: pydantic would compile each annotation of a model again.
 from fractions import Fraction
@@ -25,8 +25,8 @@ INPUTS_MAX: Final = 100
 
 
 class InputFormat(Part, defer_build=False):
-    """Which shards go in: at most one of these. Without any of them, every object of the bucket
-    whose name ends in the input extension goes in, in byte order of the names."""
+    """Which shards the job reads; at most one of these fields is set. Without them, it reads every
+    object of the bucket whose name ends in the input extension, in byte order of the names."""
 
     template: InputText | None = Field(
         default=None,
@@ -39,18 +39,19 @@ class InputFormat(Part, defer_build=False):
     objnames: ObjectNames | None = Field(
         default=None,
         description="The names themselves, used as they are and in this order: nothing is "
-        "appended. One without an archive extension has the container of input_extension.",
+        "appended. A shard whose name has no archive extension has the container of "
+        "input_extension.",
     )
     prefix: NamePrefix | None = Field(
         default=None,
-        description="Every object whose name begins so and ends in the input extension, in byte "
-        "order of the names.",
+        description="Every object whose name begins with this prefix and ends in the input "
+        "extension, in byte order of the names.",
         examples=["train/"],
     )
     glob: Glob | None = Field(
         default=None,
-        description="Every object whose name matches this pattern and ends in the input extension, "
-        "in byte order of the names. '*' and '?' stay within one part of a name, '**' does not.",
+        description="Every object whose name matches this pattern and ends in the input "
+        "extension, in byte order of the names. '*' and '?' match no '/', '**' does.",
         examples=["train/**/part-*.tar"],
     )
 
@@ -99,49 +100,51 @@ def _deprecate(schema: dict[str, Any]) -> None:
 
 
 class JobConfig(Part):
-    """How the job reacts to what it meets, and limits. Their place is the top level of a spec;
+    """The reactions of the job to faults, and limits. A spec has these fields at its top level;
     AIStore has them in an object of their own, ``Config``."""
 
     missing_shards: Reaction | None = Field(
         default=None,
-        description="An input shard does not exist. Default: warn; but it is an error if no input "
-        "is found at all, unless this is set to ignore or warn.",
+        description="An input shard does not exist. Default: warn; but if no input is found at "
+        "all, the job fails, unless this field is set to ignore or warn.",
     )
     duplicated_records: Reaction | None = Field(
         default=None,
-        description="Two members of one shard have one key and one extension. Default: each "
-        "belongs to a record of its own, which duplicate_keys is for. abort: wherever in the shard "
-        "they are. warn, ignore: of such members side by side the last one is kept, the others "
-        "are lost.",
+        description="Two members of one shard have the same key and the same extension. Default: "
+        "each becomes part of a record of its own, and duplicate_keys applies to these records. "
+        "abort: the job fails, wherever in the shard the members are. warn, ignore: where such "
+        "members follow each other, the last one is kept and the others are lost.",
     )
     ekm_malformed_line: Reaction = Field(
-        default="abort", description="A line of the external key map is no key and template."
+        default="abort", description="A line of the external key map is not a key and a template."
     )
     ekm_missing_key: Reaction = Field(
         default="abort",
         description="A record matches no template of the external key map, or several. ignore and "
-        "warn: it goes to ekm_default if there is one, else it is dropped and counted.",
+        "warn: the record goes to ekm_default if that is set, else it is dropped and counted.",
     )
     duplicate_keys: Literal["ignore", "warn", "abort", "drop", "rename"] = Field(
         default="warn",
-        description="Two records of the job, or of one shard, have one key. drop keeps the first; "
-        "rename makes the later ones key-1, key-2, ...",
+        description="Two records of the job, or of one shard, have the same key. drop keeps the "
+        "first record; rename gives the later records the keys key-1, key-2, ...",
     )
     corrupt_shards: Literal["abort", "skip"] = Field(
         default="abort",
-        description="An input shard cannot be read whole. skip leaves it out and says so. A table "
-        "that is encrypted, or has what dsort cannot read, ends the job all the same.",
+        description="An input shard cannot be read whole. skip leaves the shard out and reports "
+        "it. A table that is encrypted, or that needs a feature that dsort lacks, fails the job "
+        "in any case.",
     )
     incomplete_shards: Reaction = Field(
         default="abort",
         description="An input shard may not be whole: it has no end-of-archive marker, more zeros "
         "at its end than tar writers pad with, nothing but zeros or no bytes at all, or data "
-        "behind its end marker that is no tar. warn, ignore: what can be read of it is taken.",
+        "behind its end marker that is no tar. warn, ignore: the members that can be read are "
+        "used.",
     )
     concatenated_shards: Literal["read", "abort"] = Field(
         default="read",
         description="An input shard is several tars one after the other, as cat and GNU tar -A "
-        "make them. read: all of them are read, which many other readers do not do.",
+        "make them. read: all of the tars are read; many other readers read only the first.",
     )
     stray_members: Literal["keep", "drop", "abort"] = Field(
         default="keep",
@@ -153,7 +156,7 @@ class JobConfig(Part):
         default="warn",
         description="Members with an absolute name or a '..' in it, and symbolic links that lead "
         "out of the archive, also by way of other links of their shard. rename strips leading "
-        "slashes and '..' and makes keys that then collide in their shard key-1, key-2, ...",
+        "slashes and '..'; keys that are then equal in their shard become key-1, key-2, ...",
     )
 
     default_max_mem_usage: MemoryAmount = Field(

@@ -105,7 +105,7 @@ def read_transform(fields: Mapping[str, Any]) -> tuple[dict[str, Any], Transform
     all of its problems."""
     for name in ("use", "digest", "allowed_by"):
         if name in fields:
-            raise SpecError([SpecProblem(name, "belongs into specs", "a definition has steps")])
+            raise SpecError([SpecProblem(name, "is for specs only", "a definition has steps")])
     tried = {"input_bck": "in", "output_bck": "out", "keep_shards": True, "transform": {**fields}}
     try:
         transform = parse_spec(tried).spec.transform
@@ -245,8 +245,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def anchor_steps(transform: object, directory: Path) -> None:
-    """Make paths in the steps of ``transform``, as it is written in a file in ``directory``,
-    relative to it."""
+    """Make paths in the steps of ``transform`` relative to ``directory``, where its file is."""
     from dsort.spec.algorithms import type_of_options
     from dsort.transforms.steps import STEPS
 

@@ -38,19 +38,19 @@ def _problems_of(spec: SpecFields) -> list[SpecProblem]:
 
 
 def _take_out(spec: SpecFields, path: str) -> None:
-    """Take the field at ``path``, which is wrong, out of ``spec``: to read it then raises
+    """Take the field at ``path``, which is wrong, out of ``spec``: reading the field then raises
     ``UnusableError``."""
     owner, _, name = path.replace("Config", "config").rpartition(".")
     part = vars(spec).get(owner) if owner else spec
     if isinstance(part, Part) and name in type(part).model_fields:
         part.model_fields_set.add(name)
-        if name != "input_bck":  # its default serves rules about other things than the bucket
+        if name != "input_bck":  # rules about other fields may use its default
             vars(part).pop(name, None)
 
 
 def _settle(spec: SpecFields) -> None:
-    """Put the defaults that depend on other fields into ``spec``. Those that depend on a field that
-    is wrong are wrong as well."""
+    """Put the defaults that depend on other fields into ``spec``. A field whose default depends on
+    a wrong field is wrong as well."""
     for name, default in _DEFAULTS.items():
         try:
             vars(spec)[name] = default(spec)
@@ -107,7 +107,8 @@ _DEFAULTS: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "algorithm": _algorithm,
     "max_mem_usage": lambda spec: spec.max_mem_usage or spec.config.default_max_mem_usage,
 }
-"""The value of a field whose default depends on others, in the order in which they are found."""
+"""The default of each field whose default depends on other fields, in the order in which the
+defaults are computed."""
 
 
 def _ends_by_size(spec: SpecFields) -> bool:

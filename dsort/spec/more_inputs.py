@@ -28,9 +28,9 @@ from dsort.spec.part import Part
 Nonmatch = Literal["error", "skip", "none"]
 
 _BY = (
-    "key (the record key), stem (what is behind its last slash), json.image_id (a field of the "
-    ".json member), or an expression as of the step filter. But for key, the record gets what it "
-    "is as its new key."
+    "key (the record key), stem (the part of the key behind its last slash), json.image_id (a "
+    "field of the .json member), or an expression as in the step filter. Except for key, the "
+    "value becomes the record's new key."
 )
 
 
@@ -39,13 +39,13 @@ class InputJoin(Part):
 
     by: JoinedBy | None = Field(
         default=None,
-        description=f"What its records are joined by: {_BY} Default: join.by.",
+        description=f"The value by which its records are joined: {_BY} Default: join.by.",
         examples=["stem", "json.image_id"],
     )
     nonmatch: Nonmatch | None = Field(
         default=None,
-        description="What becomes of a record of other inputs that has none in this one. Default: "
-        "join.nonmatch.",
+        description="What happens to a record of the other inputs that has no match in this "
+        "input. Default: join.nonmatch.",
     )
 
 
@@ -54,19 +54,19 @@ class Join(Part):
 
     by: JoinedBy = Field(
         default="key",
-        description=f"What records are joined by: {_BY}",
+        description=f"The value by which records are joined: {_BY}",
         examples=["key", "stem"],
     )
     nonmatch: Nonmatch = Field(
         default="error",
-        description="What becomes of a record that some input does not have. error: the job ends. "
-        "skip: it is left out, and counted. none: it is joined without.",
+        description="What happens to a record that has no match in some input. error: the job "
+        "fails. skip: the record is left out, and counted. none: it is joined without that input.",
     )
     conflict: Literal["error", "first", "last"] = Field(
         default="error",
-        description="Members of one record with one extension, in several inputs. error: the job "
-        "ends. first, last: that of the first or the last input stays; the others are left out, "
-        "and counted.",
+        description="Several inputs have a member with the same extension for one record. error: "
+        "the job fails. first, last: the member of the first or the last input stays; the others "
+        "are left out, and counted.",
     )
 
 
@@ -74,8 +74,8 @@ class Input(Part):
     """One of several inputs."""
 
     name: InputName = Field(
-        description="What it is called: in the names of its shards, in keys that are made of "
-        "positions, in reports. Letters, digits, - and _.",
+        description="The name of the input in the names of its shards, in keys that are made of "
+        "positions, and in reports. Letters, digits, - and _.",
         examples=["web"],
     )
     input_bck: Bucket = Field(description="Its bucket, as input_bck at the top level.")
@@ -84,30 +84,33 @@ class Input(Part):
     )
     input_extension: ArchiveExtension | None = Field(
         default=None,
-        description="The container of this input, where it is another than that of the job. "
-        "Default: that of its input_format's names, else input_extension at the top level.",
+        description="The container of this input, if it differs from that of the job. Default: "
+        "that of the names in its input_format, else input_extension at the top level.",
         examples=[".jsonl"],
     )
     weight: Weight | None = Field(
         default=None,
-        description="How often each record of it comes out: 2.5 is twice, and half of them once "
-        "more; 0.1 is a tenth of them. Which ones, a hash of input and key says. With mix: the "
-        "share of this input, as a proportion. Default: 1.",
+        description="How often each record of this input comes out. 2.5: each record twice, and "
+        "half of the records once more. 0.1: a tenth of the records. A hash of input and key "
+        "chooses them. With mix: the share of this input, in proportion to the other weights. "
+        "Default: 1.",
         examples=[0.5],
     )
     repeat: Times | None = Field(
-        default=None, description="Each record of it comes out so many times.", examples=[3]
+        default=None,
+        description="The number of times that each record of this input comes out.",
+        examples=[3],
     )
     records: Count | None = Field(
         default=None,
-        description="So many records come out of it, exactly: those with the smallest hashes, or "
-        "where it has fewer, all of them as often as it takes. The inputs are looked through once "
-        "more for it.",
+        description="The exact number of records that come out of this input: those with the "
+        "smallest hashes, or, if it has fewer, all of its records several times. The job reads "
+        "the inputs once more.",
         examples=[100000],
     )
     join: InputJoin | None = Field(
         default=None,
-        description="With join at the top level: how it differs for this input.",
+        description="With join at the top level: how the join differs for this input.",
         examples=[{"nonmatch": "none"}],
     )
 
@@ -117,25 +120,26 @@ class Mix(Part):
 
     records: Count | None = Field(
         default=None,
-        description="So many records in all, exactly. An input that has fewer than its share is an "
-        "error, unless replacement is set.",
+        description="The exact number of records of all inputs together. An input that has fewer "
+        "records than its share is an error, unless replacement is set.",
         examples=[1000000],
     )
     stop: Literal["first_exhausted", "all_exhausted"] | None = Field(
         default=None,
-        description="first_exhausted: as many records as there can be without one that occurs "
-        "twice. all_exhausted: as few as it takes for every record to occur. Either is exact.",
+        description="first_exhausted: the largest number of records in which no record occurs "
+        "twice. all_exhausted: the smallest number in which every record occurs. Both numbers are "
+        "exact.",
     )
     replacement: bool = Field(
         default=False,
-        description="Inputs that have fewer records than their share of records give all of them "
+        description="An input that has fewer records than its share contributes its records "
         "several times.",
     )
     seed: str = Field(
         default="0",
         strict=False,
         coerce_numbers_to_str=True,
-        description="Another seed chooses other records. It has nothing to do with a shuffle's.",
+        description="The seed of the choice of records. It is not the seed of a shuffle.",
     )
 
 
@@ -143,7 +147,7 @@ Location = Annotated[LocalFile, Field(min_length=1, max_length=4096)]
 
 
 class Table(Part):
-    """A table by key column."""
+    """A table with a column of keys."""
 
     file: Location = Field(
         description="A .csv, .jsonl or .parquet: a path (relative to the spec file, if the spec is "
@@ -151,12 +155,12 @@ class Table(Part):
         "s3://bucket/captions.parquet."
     )
     key: str = Field(
-        default="key", min_length=1, description="The column that says which record a row is of."
+        default="key", min_length=1, description="The column that relates each row to a record."
     )
     match: Literal["key", "name"] = Field(
         default="key",
-        description="What it is compared with. key: the record's key. name: what is behind the "
-        "key's last slash.",
+        description="The text that the column is compared with. key: the record's key. name: the "
+        "part of that key behind its last slash.",
     )
 
 
@@ -165,72 +169,73 @@ class Ingest(Part):
 
     layout: Literal["files", "folders", "metadata"] = Field(
         default="files",
-        description="What the files are. files: those of one key are a record. folders: as "
-        "torchvision's ImageFolder: the first directory of a name is the record's class, whose "
-        "number, by sorted names, is a member .cls. metadata: as Hugging Face's imagefolder: "
-        "metadata.csv, .jsonl or .parquet beside the files names one in each row, in file_name; "
-        "its other columns are a member .json.",
+        description="How files become records. files: files with the same key are a record. "
+        "folders: as with torchvision's ImageFolder, the first directory of a name is the class "
+        "of the record; the number of the class, by sorted names, becomes a member .cls. "
+        "metadata: as with Hugging Face's imagefolder, each row of the metadata.csv, .jsonl or "
+        ".parquet beside the files names a file, in the column file_name; the other columns "
+        "become a member .json.",
     )
     archives: bool = Field(
         default=False,
-        description="Files whose names end in .tar are looked into: what is in them are the files, "
-        "under the name of the tar without its suffix. Of a tar of tars, as ImageNet's, the inner "
-        "ones give the names.",
+        description="Files whose names end in .tar are read as archives. Their members are the "
+        "files, in a directory with the name of the tar without its suffix. In a tar of tars, "
+        "such as ImageNet's, the directories have the names of the inner tars.",
     )
     key: Literal["path", "name", "joined"] = Field(
         default="path",
-        description="What of a file's name, without its extension, is the key. path: all of it. "
-        "name: what is behind the last slash. joined: all of it without slashes.",
+        description="The part of a file's name, without its extension, that is the key. path: the "
+        "whole name. name: the part behind the last slash. joined: the whole name without slashes.",
     )
     key_pattern: Annotated[str, checked_by(KeyPattern)] | None = Field(
         default=None,
         description="A regular expression (RE2) that matches the whole of a file's name without "
-        "its extension; its first group is the key. In place of key.",
+        "its extension; its first group is the key. It replaces the field key.",
         examples=[".*/([^/]+)"],
     )
     dots: Literal["first", "last"] | None = Field(
         default=None,
-        description="At which dot of the last part of a file's name its extension begins. last: "
-        "dots before it become _ in the key, for readers of shards part names at the first. "
-        "Default: first; last for folders.",
+        description="The dot in the last part of a file's name at which the extension begins. "
+        "last: earlier dots become _ in the key, because readers of shards divide names at the "
+        "first dot. Default: first with layout files, else last.",
     )
     extensions: tuple[Extension, ...] = Field(
         default=(),
         strict=False,
-        description="The files that go in, by extension, in any case. Others are left out and "
-        "counted. Default: all.",
+        description="The extensions of the files that go in, in upper or lower case. Other files "
+        "are left out and counted. Default: all files go in.",
         examples=[["jpg", "png"]],
     )
     members: Mapping[InputName, Extension] = Field(
         default_factory=dict,
-        description="By name of an input: what stands before the extensions of its files, so that "
-        "trees that have a file of one name give members of different names. {masks: mask} makes "
-        "a.mask.png of the file a.png of the input masks.",
+        description="By name of an input, a text that is put before the extensions of its files, "
+        "so that files of the same name in several inputs become members with different names. "
+        "With {masks: mask}, the file a.png of the input masks becomes the member a.mask.png.",
         examples=[{"masks": "mask"}],
     )
     class_map: Location | None = Field(
         default=None,
-        description="With folders: which number each class has. A JSON object of numbers or list "
-        "of names, or lines of name,number or of names. A class that is not in it is an error.",
+        description="With folders: the number of each class. A JSON object of numbers or list of "
+        "names, or lines of name,number or of names. A class that is not in the file is an error.",
         examples=["classes.json"],
     )
     recipe: Location | None = Field(
         default=None,
-        description="A file with a member's name and what is in it in each line, in place of what "
-        "the inputs list: an object of the input (of several: name/object), its URL, text: and "
-        "the content, or (with pipes) pipe: and a program.",
+        description="A file that replaces the listing of the inputs. Each line has the name of a "
+        "member and the source of its content: an object of the input (with several inputs: "
+        "name/object), its URL, text: and the content, or (with pipes) pipe: and a program.",
         examples=["recipe.txt"],
     )
     pipes: bool = Field(
         default=False,
-        description="Lines of recipe may say pipe: and a program with its arguments, whose output "
-        "is the content. It is run on this machine; no shell reads them. For specs of your own "
-        "machine alone.",
+        description="Lines of recipe may have pipe: and a program with its arguments. The output "
+        "of the program is the content. Programs run on this machine, without a shell. Only in "
+        "specs of your own machine.",
     )
     labels: Location | None = Field(
         default=None,
-        description="A list with a number a line, one for each record in the order of the keys, as "
-        "ImageNet's ground truth: a member .cls.",
+        description="A file with one number a line, for each record in the order of the keys, "
+        "such as ImageNet's ground truth. The number becomes a member .cls of the record.",
         examples=["ILSVRC2012_validation_ground_truth.txt"],
     )
     labels_from: Limit = Field(
@@ -238,7 +243,8 @@ class Ingest(Part):
     )
     table: Table | None = Field(
         default=None,
-        description="A table with a row for each record, whose columns are a member .json.",
+        description="A table with a row for each record. The columns of the row become a member "
+        ".json.",
         examples=[{"file": "captions.csv", "key": "image_id", "match": "name"}],
     )
     hidden: Literal["drop", "abort"] = Field(
@@ -248,9 +254,9 @@ class Ingest(Part):
     )
     unusable: Literal["abort", "drop"] = Field(
         default="abort",
-        description="What can be no member: without extensions above, files that have none; links "
-        "to nothing, pipes, sockets, devices, with folders files in no class, with metadata files "
-        "in no row. drop: left out, counted and named.",
+        description="Files that cannot become members: files without an extension (unless "
+        "extensions is set), links to nothing, pipes, sockets, devices; with folders, files in no "
+        "class; with metadata, files in no row. drop: left out, counted and named.",
     )
 
     @property

@@ -73,9 +73,9 @@ def _outputs_go_where_one_can_write(spec: SpecFields) -> Iterator[SpecProblem]:
         if ref is None:
             continue
         if place and (ref.is_stream or ref.scheme == PIPE):
-            yield SpecProblem(path, "several outputs are buckets: a stream is the only one")
+            yield SpecProblem(path, "a stream can only be the single output of a job")
         elif ref.scheme == PIPE:
-            text = "is required: what a program writes can only be read"
+            text = "is required: the output of a program can only be read"
             yield SpecProblem(path, text, 'a bucket, or "-" for standard output')
         elif (store := store_of(ref.scheme)) is not None and store.is_read_only:
             behind = object_store_behind(ref)
@@ -105,7 +105,7 @@ def _inputs_can_be_written_as_outputs(spec: SpecFields) -> Iterator[SpecProblem]
             text = f"{source.extension} shards cannot be written as {carrier}: rows are read in "
             hint = "unpack them first, or `dsort convert` them to .tar: columns are compressed"
             path = f"{source.path}input_extension"
-            yield SpecProblem(path, f"{text}parts, which a codec hides", f"{hint} inside")
+            yield SpecProblem(path, f"{text}parts, which a codec prevents", f"{hint} inside")
 
 
 @rule
@@ -150,8 +150,8 @@ def _index_problems(place: str, extension: str, kinds: Sequence[str]) -> Iterato
         codecs = own.index.codecs
         if codec_extension(extension) not in codecs:
             text = (
-                f"{extension} shards are not written: the index of {own.suffixes[0]} shards cannot "
-                "say how they are compressed"
+                f"{extension} shards cannot be written: the index of {own.suffixes[0]} shards "
+                "cannot record their compression"
             )
             usable = [own.suffixes[0], *(own.suffixes[0] + codec for codec in codecs)]
             yield SpecProblem(f"{place}output_extension", text, f"use {joined(usable)}")
@@ -182,7 +182,7 @@ def _indexes_have_names_of_their_own(spec: SpecFields) -> Iterator[SpecProblem]:
         other = own.setdefault(directory, target.name)
         if other != target.name:
             text = f"{target.extension} shards have an index in their directory, which "
-            hint = f'each in its own: output_format: "{SPLIT_FIELD}/..."'
+            hint = f'give each a directory: output_format: "{SPLIT_FIELD}/..."'
             yield SpecProblem("outputs", f"{text}{other} and {target.name} share", hint)
 
 
@@ -193,7 +193,7 @@ def _row_groups_are_of_tables(spec: SpecFields) -> Iterator[SpecProblem]:
     for extension in tables:
         codecs = known.get(extension, ("lz4", "zstd", "none"))
         if spec.output_compression not in (None, *codecs):
-            text = f'{extension} shards know no "{spec.output_compression}"'
+            text = f'{extension} shards do not support "{spec.output_compression}"'
             yield SpecProblem("output_compression", text, f"use {joined(codecs)}")
 
 
@@ -308,7 +308,7 @@ def _shards_end_somewhere(spec: SpecFields) -> Iterator[SpecProblem]:
                 )
             yield SpecProblem(f"{target.path}output_shard_size", text, hint)
         if target.count is not None and names is not None and names < target.count:
-            text = f"has {names:,} names, but there are to be {target.count:,} shards"
+            text = f"has {names:,} names for {target.count:,} shards"
             if not target.name:
                 exceeds = f"({target.count}) exceeds the number of names ({names})"
                 text = f"number of shards to be created {exceeds}"
@@ -322,17 +322,18 @@ def _late_outputs_can_be_made(spec: SpecFields) -> Iterator[SpecProblem]:
         if target.counts_file:
             path = _path(spec, target, "output_shard_size_counts")
             text = (
-                f"file cannot be combined with {why}: how long {target.extension} shards get is "
-                "known once they are written"
+                f"file cannot be combined with {why}: the length of {target.extension} shards is "
+                "not known before they are written"
             )
             yield SpecProblem(path, text, "use payload")
         container = container_of(target.extension)
         if container.packed is None and not container.is_columnar:
-            text = f"{target.extension} shards are made of no other container's"
+            text = f"{target.extension} shards cannot be made from shards of another container"
             yield SpecProblem(_path(spec, target, "output_extension"), text)
         if spec.amend is not None and container.index is not None:
             text = (
-                f"cannot be combined with {why}: the index of {target.extension} shards is of one"
+                f"cannot be combined with {why}: the index of {target.extension} shards covers one "
+                "job"
             )
             yield SpecProblem("amend", text, "run the job again, over all inputs")
         if codec_of(target.extension) is None:

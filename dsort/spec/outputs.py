@@ -44,7 +44,7 @@ class Output(Part):
     true."""
 
     name: SplitName = Field(
-        description="What it is called: {split} of output_format, and in reports.",
+        description="The name of the output, in reports and as {split} in output_format.",
         examples=["train"],
     )
     fraction: float | None = Field(
@@ -52,30 +52,30 @@ class Output(Part):
         gt=0,
         le=1,
         strict=False,
-        description="Of the records, by a hash of what split_by says. All outputs have one, and "
-        "they add up to 1; or all have a condition.",
+        description="The share of the records that this output gets, by a hash of split_by. "
+        "Either all outputs have fractions, which add up to 1, or all have conditions.",
         examples=[0.98],
     )
     when: Condition = Field(
         default=None,
-        description="An expression as of the step filter: a record goes to the first output whose "
-        "expression is true of it. true (or rest): all that is left. A record that goes nowhere "
-        "fails the job.",
+        description="An expression as in the step filter: a record goes to the first output whose "
+        "expression is true of the record. true (or rest): all remaining records. A record that "
+        "no output takes fails the job.",
         examples=['ext("cls") < 500'],
     )
     output_bck: Bucket | None = Field(
         default=None,
-        description="Its bucket, of any store. Manifest, journal and all else that is not of its "
-        "shards stay in output_bck of the top level, which is the default.",
+        description="The bucket of this output, in any store. Default: output_bck of the top "
+        "level. The manifest, the journal and all other files of the job stay in that one.",
     )
     output_format: OutputFormat | None = Field(
         default=None, description="As at the top level, which is the default."
     )
     output_extension: ArchiveExtension | None = Field(
         default=None,
-        description="Its container and codec, as a suffix: others than those of the top level, "
-        "which are the default. Where containers differ, records travel as .tar, and are converted "
-        "as they are written.",
+        description="The container and codec of this output, as a suffix. Default: those of the "
+        "top level. If the containers of outputs differ, records travel as .tar, and are "
+        "converted when they are written.",
         examples=[".parquet", ".tar.zst"],
     )
     output_compression_level: int | None = Field(
@@ -83,8 +83,8 @@ class Output(Part):
     )
     output_shard_size: SizeBytes = Field(
         default=None,
-        description="As at the top level. An output that says nothing of where its shards end has "
-        "what is said there.",
+        description="As at the top level. An output that sets none of size, records and count of "
+        "its shards uses those of the top level.",
     )
     output_shard_size_is: Literal["at_least", "at_most"] | None = Field(
         default=None, description="As at the top level, which is the default."
@@ -106,13 +106,14 @@ class Amend(Part):
 
     job: Annotated[str, named(_JOB_ID, "id of a job", "as in 20260131-235959-4f2a9c")] = Field(
         json_schema_extra={"pattern": f"^{_JOB_ID}$"},
-        description="The id of the job, which nothing has amended yet.",
+        description="The id of the job. No other job has amended its result yet.",
         examples=["20260131-235959-4f2a9c"],
     )
     by: Literal["append", "remove"] = Field(
         default="append",
-        description="append: its shards stay, and those of this job come behind them. remove: "
-        "what `dsort remove` makes; its shards are written again without some records.",
+        description="append: the shards of the result stay, and the shards of this job follow "
+        "them. remove: shards of the result are written again without some records; `dsort "
+        "remove` makes such specs.",
     )
 
 
@@ -145,25 +146,29 @@ class OnShard(Part):
         strict=False,
         min_length=1,
         max_length=WORDS_MAX,
-        description="The program and its arguments. No shell reads them. '{shard}' in one is the "
-        "name of the shard, '{path}' its path, or its URI in an object store. The same and more is "
-        "in DSORT_SHARD, DSORT_PATH, DSORT_JOB_ID, DSORT_RECORDS, DSORT_FILE_BYTES, DSORT_XXH3.",
+        description="The program and its arguments. No shell reads them. In arguments, '{shard}' "
+        "stands for the name of the shard, '{path}' for its path, or its URI in an object store. "
+        "The same values and more are in the variables DSORT_SHARD, DSORT_PATH, DSORT_JOB_ID, "
+        "DSORT_RECORDS, DSORT_FILE_BYTES, DSORT_XXH3.",
         examples=[["rsync", "{path}", "backup:/shards/"]],
     )
     timeout: Seconds = Field(
         default=600.0,
-        description="How long it may take for one shard: seconds, or '45s', '10m', '1h'. Then it "
-        "is killed, with all that it has started, and has failed.",
+        description="The maximum time for one shard: seconds, or '45s', '10m', '1h'. After that, "
+        "the program is killed, with all processes that it has started, and has failed.",
         examples=["10m"],
     )
     on_error: Literal["fail", "warn"] = Field(
         default="fail",
-        description="What comes of it if it fails. fail: no more shards are begun and the command "
-        "ends with an error; the result stays, and `dsort resume --run-code` continues. warn: a "
-        "warning, and the next shard.",
+        description="What happens if the program fails. fail: it is not started for more shards, "
+        "and the command ends with an error; the result stays, and `dsort resume --run-code` "
+        "continues. warn: the job logs a warning, and continues with the next shard.",
     )
     at_once: int = Field(
-        default=1, ge=1, le=AT_ONCE_MAX, description="So many shards at a time, in their order."
+        default=1,
+        ge=1,
+        le=AT_ONCE_MAX,
+        description="The maximum number of shards at a time; they begin in their order.",
     )
     allowed_by: str = Field(
         default="",
@@ -185,14 +190,16 @@ class Hook(Part):
     command: CommandName | None = Field(
         default=None,
         description="The name of a command that is defined under [commands] in the settings of "
-        "who runs the job. It gets the same document on its standard input.",
+        "the user who runs the job. The command gets the same document on its standard input.",
         examples=["page-us"],
     )
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
         if self.webhook is None and self.command is None:
-            raise FieldError("says nothing to call", "give it a webhook, a command, or both")
+            raise FieldError(
+                "has neither a webhook nor a command", "give it a webhook, a command, or both"
+            )
         return self
 
     @property

@@ -1,5 +1,5 @@
-"""What parts of a spec are made of: their base, marks of fields, the registration of rules between
-them, and errors in fields."""
+"""The base class of all parts of a spec, marks of fields, the registration of rules between fields,
+and errors in fields."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class UnusableError(Exception):
 class Part(BaseModel):
     """A part of a spec: never changed, no unknown fields, no conversions."""
 
-    # Validators are built for a whole spec (`JobSpec`), with all its parts inside, and for those
-    # parts that each job makes by themselves. To build them for every part takes 5 % of a small
-    # job.
-    # ``arbitrary_types_allowed``: values such as a ``BucketRef``, which a validator has made.
+    # Validators are built for a whole spec (`JobSpec`), with all its parts inside, and for the
+    # parts that every job also makes separately. Building them for every part would take 5 % of the
+    # time of a small job. ``arbitrary_types_allowed``: values such as a ``BucketRef``, which a
+    # validator has made.
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -118,7 +118,7 @@ def usable(problems: Iterable[SpecProblem]) -> Iterator[SpecProblem]:
 
 
 def repeated(names: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number, name) of each name that is among those before it."""
+    """(number, name) of each name that occurred before."""
     seen: set[str] = set()
     for number, name in enumerate(names):
         if name in seen:

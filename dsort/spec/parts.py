@@ -68,8 +68,8 @@ _COMPLETED: Final = AfterValidator(of_option(lambda given: Require.of(given).opt
 
 
 class SpecFields(Part):
-    """The fields of a spec, each of which is valid by itself. What holds between them:
-    ``rules``."""
+    """The fields of a spec, each of which is valid by itself. ``excludes`` and ``*_rules`` have the
+    rules between fields."""
 
     input_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
@@ -79,9 +79,9 @@ class SpecFields(Part):
     )
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
-        description="The bucket to write. Default (also of one without a name): that of the first "
-        "of outputs, where each has one; else input_bck; required where there are inputs. Never "
-        "http(s)://.",
+        description="The bucket to write; never http(s)://. Default, also for a bucket without a "
+        "name: the bucket of the first of outputs, if each output has one; else input_bck. With "
+        "inputs, there is no default of input_bck.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
@@ -90,9 +90,9 @@ class SpecFields(Part):
         default=(),
         strict=False,
         max_length=INPUTS_MAX,
-        description="Several inputs, in place of input_bck and input_format. "
-        "Their shards go in one input after the other, and are called by their input's name and "
-        "their own: web/shard-000.tar.",
+        description="Several inputs, in place of input_bck and input_format. The job reads one "
+        "input after the other. Its name for a shard is the name of the input and that of the "
+        "shard: web/shard-000.tar.",
         examples=[
             [
                 {"name": "web", "input_bck": "s3://raw/web"},
@@ -102,21 +102,22 @@ class SpecFields(Part):
     )
     ingest: Annotated[Ingest | None, LATER] = Field(
         default=None,
-        description="The inputs are loose files that become records, and not shards. input_format "
-        "says which files go in, by prefix, glob or objnames; several inputs are trees of files "
-        "that are joined by key.",
+        description="The inputs are not shards but loose files, which become records. "
+        "input_format selects the files, by prefix, glob or objnames; several inputs are trees of "
+        "files that are joined by key.",
         examples=[{"layout": "folders"}],
     )
     mix: Annotated[Mix | None, LATER] = Field(
         default=None,
         description="How many records come out of each input: exact numbers, by the weights of "
-        "inputs. Default: all of them, as often as each input says.",
+        "inputs. Default: all records, as often as weight, repeat or records of each input sets.",
         examples=[{"records": 1000000}, {"stop": "first_exhausted"}],
     )
     join: Annotated[Join | None, LATER] = Field(
         default=None,
-        description="Records of several inputs with one key become one record, with the members of "
-        "all of them, in the order of the inputs: labels, captions, masks for an old set.",
+        description="Records of several inputs with the same key become one record, with the "
+        "members of all of them, in the order of the inputs. Use it to add labels, captions or "
+        "masks to a data set.",
         examples=[{"by": "key", "nonmatch": "skip"}],
     )
     input_extension: ArchiveExtension = Field(
@@ -129,50 +130,53 @@ class SpecFields(Part):
     key_field: Annotated[str, LATER] = Field(
         default="",
         max_length=1000,
-        description="Where a record's key stands, in containers whose records have no names: a "
-        "JSON pointer (/meta/id), a feature, a column. Default: records are numbered.",
+        description="The place of a record's key, in containers whose records have no names: a "
+        "JSON pointer (/meta/id), a feature, or a column. Default: records are numbered.",
         examples=["/id"],
     )
     strip_final_newline: Annotated[bool, LATER] = Field(
         default=False,
-        description="Where members of other shards become lines: a payload that ends in a line "
-        "feed loses it. That is counted, and does not come back. False: such a payload is refused.",
+        description="Where members become lines of text: true removes the line feed at the end of "
+        "a payload. Removals are counted; converting the lines back does not restore the line "
+        "feeds. False: a payload that ends in a line feed is refused.",
     )
     member_defaults: Annotated[Mapping[Extension, str], LATER] = Field(
         default_factory=dict,
         description="Where records become samples (.mds, .bin), which must all have the same "
-        "members: what a record gets in the place of a member that it lacks, by extension. Each "
-        "is counted and named in the manifest, and comes back as a member. Default: a record that "
-        "lacks a member ends the job.",
+        "members: by extension, the content of a member that a record lacks. Added members are "
+        "counted and named in the manifest; converting the samples back keeps them. Default: a "
+        "record that lacks a member fails the job.",
         examples=[{"cls": "-1", "txt": ""}],
     )
     output_format: OutputFormat | None = Field(
         default=None,
         description="The range of names of the outputs: 'shard-{0000..9999}', 'shard-@9999', "
-        "'shard-%06d', or with fields: {n} or {n:05d} counts from 0, {total:05d} is how many "
-        "there are, {split} is split. Required unless there is an external key map. The output "
-        "extension is appended to names that have no archive extension.",
+        "'shard-%06d', or with fields: {n} or {n:05d} counts from 0, {total:05d} is the number of "
+        "shards, {split} is the field split. Required unless there is an external key map. The "
+        "output extension is appended to names that have no archive extension.",
         examples=["shuffled-%06d", "data/{split}-{n:05d}-of-{total:05d}"],
     )
     keep_shards: Annotated[bool, LATER] = Field(
         default=False,
-        description="Each input shard becomes one output shard, which keeps its name: what steps "
-        "leave of its records, in their order. For algorithm none, in place of output_format and "
-        "of what says where shards end. A shard of which no record is left stays, empty.",
+        description="Each input shard becomes one output shard of the same name, with the records "
+        "that the steps leave, in their order. Needs algorithm none, and replaces output_format "
+        "and the fields that set where shards end. A shard of which no record is left becomes an "
+        "empty shard.",
     )
     like: Annotated[str, LATER] = Field(
         default="",
         max_length=4096,
-        description="Another result: the path or URI of its manifest or view, or a bucket, whose "
-        "newest result is meant. Output shards get the names of its shards, and record n of a "
-        "shard is the record of the inputs with the key of record n there. A key that the inputs "
-        "lack, or have twice, is an error; ekm_missing_key is for records that it lacks.",
+        description="Another result: the path or URI of its manifest or view, or a bucket, which "
+        "stands for its newest result. Output shards get the names of the shards of that result, "
+        "and record n of an output shard is the input record with the key of record n in that "
+        "result's shard. A key that the inputs lack, or have twice, is an error. ekm_missing_key "
+        "is the reaction to input records whose keys that result lacks.",
         examples=["images-shuffled", "s3://bucket/.dsort/20260131-235959-4f2a9c/manifest.json"],
     )
     split: SplitName = Field(
         default="",
-        description="The name of the split that the outputs are: {split} of output_format, and "
-        "what sidecars call it. Default of sidecars: train.",
+        description="The name of the split that the outputs are. It replaces {split} in "
+        "output_format, and is in sidecars; without it, sidecars have train.",
         examples=["train"],
     )
     outputs: Annotated[tuple[Output, ...], LATER] = Field(
@@ -185,23 +189,24 @@ class SpecFields(Part):
     )
     split_by: Annotated[str, LATER] = Field(
         default="key",
-        description="What the fractions of outputs are by: records of which it is the same go to "
-        "one output, also in later jobs with more data. An expression as of the step filter: key, "
-        "shard, json.speaker.",
+        description="The value that chooses a record's output where outputs have fractions: "
+        "records with the same value go to the same output, also in later jobs with more data. An "
+        "expression as in the step filter: key, shard, json.speaker.",
         examples=["key", "json.speaker"],
     )
     exact: Annotated[bool, LATER] = Field(
         default=False,
-        description="The outputs get as many records as their fractions say, to the record: those "
-        "with the smallest hashes go to the first one. A record may change its output when data "
-        "are added. The inputs are looked through once more for it.",
+        description="Each output gets exactly its fraction of the records: the records with the "
+        "smallest hashes go to the first output. When data are added, a record may change its "
+        "output. The job reads the inputs once more.",
     )
     stratify: Annotated[ClassText | None, LATER] = Field(
         default=None,
-        description="The fractions of outputs hold in each class, to the record: what the member "
-        "with this extension holds (`cls`), the column of that name of a table, a field of the "
-        "JSON member (`json.label`), or an expression as of the step filter. With exact, they hold "
-        "of all records as well. The inputs are looked through once more for it.",
+        description="The fractions of outputs hold exactly in each class. The class of a record "
+        "is the content of the member with this extension (`cls`), the column of this name in a "
+        "table, a field of the JSON member (`json.label`), or an expression as in the step "
+        "filter. With exact, the fractions also hold for all records together. The job reads the "
+        "inputs once more.",
         examples=["cls", "json.label"],
     )
     output_extension: ArchiveExtension = Field(
@@ -212,46 +217,48 @@ class SpecFields(Part):
     )
     output_compression_level: int | None = Field(
         default=None,
-        description="How hard the codec of output_extension tries: gzip 1 to 9, zstd -7 to 22, lz4 "
-        "1 to 12. Default: 1 for each, which is the fastest but for zstd's below 0. gzip levels "
-        "above 3 take several times as long.",
+        description="The compression level of the codec of output_extension: gzip 1 to 9, zstd -7 "
+        "to 22, lz4 1 to 12. Default: 1 for each codec; only zstd's levels below 0 are faster. "
+        "gzip levels above 3 take several times as long as level 1.",
         examples=[3],
     )
     max_expansion: Expansion = Field(
         default=EXPANSION_MAX_DEFAULT,
-        description="An input shard that is compressed may be so many times as long once it is "
-        "decoded, and 16 MiB in any case; so may the payload of a tar once its hard links are "
-        "files. A longer one is refused, because it may be made to fill the disk.",
+        description="The maximum size of a decoded input shard, as a multiple of its compressed "
+        "size; 16 MiB are allowed in any case. The same limit applies to the payload of a tar "
+        "whose hard links become files. A larger shard is refused, because it may have been made "
+        "to fill the disk.",
     )
     output_shard_size: SizeBytes = Field(
         default=None,
-        description="An output shard closes once its payload has this many bytes: 100MB = "
-        "100 x 1024 x 1024. With output_shard_records, too, whichever comes first; neither goes "
-        "with output_shard_count. With none of the three and a bounded template, the size is "
-        "total / number of names.",
+        description="An output shard closes once its payload has this many bytes: 100MB = 100 x "
+        "1024 x 1024. If output_shard_records is set, too, the limit that is reached first closes "
+        "the shard. Neither can be combined with a number as output_shard_count. If none of the "
+        "three is set and the template is bounded, the size is total / number of names.",
         examples=["100MB"],
     )
     output_shard_size_is: Literal["at_least", "at_most"] = Field(
         default="at_least",
         description="at_most: a shard closes before its size would exceed output_shard_size; a "
-        "record that is larger has a shard of its own, and a warning says so.",
+        "larger record gets a shard of its own, and a warning reports it.",
     )
     output_shard_size_counts: Literal["payload", "file"] = Field(
         default="payload",
-        description="What output_shard_size counts. file: headers and padding of the members as "
-        "well, which are most of a shard of small members; with output_shard_size_is: at_most the "
-        "whole file. Of compressed shards: the compressed file, within 1 % where it is 32 MB or "
-        "more; then all records are compressed twice.",
+        description="The bytes that output_shard_size counts. file: also headers and padding of "
+        "members, which are most of a shard of small members; with output_shard_size_is: at_most, "
+        "the whole file. For compressed shards, file counts the compressed file, to within 1 % "
+        "from 32 MB on; then all records are compressed twice.",
     )
     output_shard_records: Count | None = Field(
         default=None,
-        description="Every output shard has exactly so many records, the last one fewer.",
+        description="The exact number of records of every output shard; the last one may have "
+        "fewer.",
     )
     output_shard_count: ShardCount = Field(
         default=None,
-        description="Exactly so many output shards; their record counts differ by at most one. "
-        "{multiple_of: 64}: 64, or 128, ...: the fewest that output_shard_size (on average) and "
-        "output_shard_records (at most) allow, where one or both are set.",
+        description="The exact number of output shards; their record counts differ by at most "
+        "one. {multiple_of: 64}: the smallest of 64, 128, ... that output_shard_size (as an "
+        "average) and output_shard_records (as a maximum) allow, if they are set.",
         examples=[64, {"multiple_of": 64}],
     )
     equalize: Annotated[Literal["drop"] | None, LATER] = Field(
@@ -264,27 +271,28 @@ class SpecFields(Part):
     )
     row_group_rows: Count | None = Field(
         default=None,
-        description="A row group of a Parquet output, or a record batch of an Arrow one, has at "
-        "most so many rows. Default: 100 where a column holds files (a struct of bytes and path), "
-        "or as many as have 8 MiB; else no limit but row_group_bytes.",
+        description="The maximum number of rows in a row group of a Parquet output, or in a "
+        "record batch of an Arrow output. Default: if a column holds files (a struct of bytes and "
+        "path), a group ends once it has both 100 rows and 8 MiB; else only row_group_bytes "
+        "limits it.",
         examples=[1000],
     )
     row_group_bytes: SizeBytes = Field(
         default=None,
-        description="A row group, or a record batch, is closed before its values are more than so "
-        "many bytes. Up to 1GB. Default: 64MB.",
+        description="A row group, or a record batch, is closed before its values exceed this "
+        "number of bytes. Up to 1GB. Default: 64MB.",
         examples=["64MB"],
     )
     output_compression: Literal["none", "snappy", "zstd", "lz4", "gzip", "brotli"] | None = Field(
         default=None,
-        description="How columns are compressed, but for those that hold files. Default: snappy in "
-        "Parquet, none in Arrow, which knows zstd and lz4 only.",
+        description="The compression of columns, except those that hold files. Default: snappy in "
+        "Parquet, none in Arrow, which supports only zstd and lz4.",
     )
     content_defined_chunks: Annotated[bool, LATER] = Field(
         default=False,
-        description="Pages of Parquet outputs end where their values say so, and not after so many "
-        "bytes: versions of a data set that differ by a few rows have most pages in common, which "
-        "stores with deduplication keep and upload once, as the Hugging Face Hub does.",
+        description="The values set where pages of Parquet outputs end, not a number of bytes. So "
+        "versions of a data set that differ by a few rows have most pages in common; a store with "
+        "deduplication, such as the Hugging Face Hub, uploads and keeps a common page once.",
     )
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
@@ -292,8 +300,8 @@ class SpecFields(Part):
     )
     require: Annotated[Annotated[RequireOptions, _COMPLETED] | None, LATER] = Field(
         default=None,
-        description="Which members records must have, before all steps of transform: their "
-        "extensions, and what becomes of a record that lacks one.",
+        description="The members that each record must have before all steps of transform: their "
+        "extensions, and what happens to a record that lacks one.",
         examples=[{"extensions": ["jpg;png;jpeg", "cls"], "on_missing": "exclude"}],
     )
     transform: Annotated[Transform | None, LATER] = Field(
@@ -302,7 +310,7 @@ class SpecFields(Part):
     )
     deduplicate: Annotated[Deduplicate | None, LATER] = Field(
         default=None,
-        description="Which records are left out because there is another one that is the same.",
+        description="Which records are left out because another record is equal.",
         examples=[{"by": "content", "extensions": ["jpg"]}],
     )
     ekm_file: KeyMapLocation | None = Field(
@@ -329,25 +337,26 @@ class SpecFields(Part):
     )
     compatibility: Literal["dsort", "aistore"] = Field(
         default="dsort",
-        description="aistore: as AIStore does what is defined there, of .tar and .zip shards. "
-        "alphanumeric and md5 compare the whole names of first members (algorithm.compare: name); "
-        "string keys of content keep the white space around them (strip: false). Of an external "
-        "key map: names are taken as its templates make them, without output_extension, and a "
-        "shard closes once payload and 512 bytes a member are more than output_shard_size.",
+        description="aistore: order and place records of .tar and .zip shards as AIStore does, "
+        "where AIStore defines the result. alphanumeric and md5 compare the whole names of first "
+        "members (algorithm.compare: name); string keys of content keep the white space around "
+        "them (strip: false). With an external key map, output names are those that its templates "
+        "make, without output_extension, and a shard closes once its payload, with 512 bytes more "
+        "for each member of a .tar, exceeds output_shard_size.",
     )
     description: str = Field(default="", description="Free text, kept in the manifest.")
     max_mem_usage: MemoryAmount = Field(
         default_factory=str,
-        description="How much memory the job may use: a share of what it is allowed to ('80%') or "
-        "an amount ('10GB'). Less than any job takes (91 MiB) means the least, and that records "
-        "move through the disk. Default: default_max_mem_usage.",
+        description="How much memory the job may use: a share of the memory that it is allowed "
+        "('80%') or an amount ('10GB'). If that is less than the minimum of 91 MiB, the job uses "
+        "the minimum, and its records move through the disk. Default: default_max_mem_usage.",
         examples=["80%", "10GB"],
     )
     extract_concurrency_max_limit: Limit = Field(
-        default=0, description="At most so many extractors at a time; 0: one a core."
+        default=0, description="The maximum number of extractors at a time; 0: one a core."
     )
     create_concurrency_max_limit: Limit = Field(
-        default=0, description="At most so many creators at a time; 0: one a core."
+        default=0, description="The maximum number of creators at a time; 0: one a core."
     )
     dsorter_type: Literal["dsort_general", "dsort_mem"] | None = ignored(
         "How AIStore moves records."
@@ -367,40 +376,42 @@ class SpecFields(Part):
     )
     index: SidecarKinds = Field(
         default=(),
-        description="Files beside the shards for those who read them: one kind, or a list. wids: a "
-        "wids-shard-index-v1 JSON; its md5 sums cost one more pass over the outputs, and what wids "
-        "would not count as a sample of its own is refused: strays, links, and keys that occur "
-        "twice. dali: an index of each shard. energon: .nv-meta/ and an index of each shard. "
-        "lhotse: an index of each shard. lines: <shard>.idx, where each line begins. huggingface: "
-        "README.md, by which load_dataset finds the shards. sizes: sizes.json, the records of each "
-        "shard. croissant: croissant.json; it needs checksums: sha256.",
+        description="Files beside the shards for the programs that read them: one kind, or a "
+        "list. wids: a wids-shard-index-v1 JSON; its md5 sums cost one more pass over the "
+        "outputs, and records that wids would not count as samples of their own are refused: "
+        "strays, links, and keys that occur twice. dali: an index of each shard. energon: "
+        ".nv-meta/ and an index of each shard. lhotse: an index of each shard. lines: "
+        "<shard>.idx, the place of each line. huggingface: README.md, by which load_dataset finds "
+        "the shards. sizes: sizes.json, the records of each shard. croissant: croissant.json; it "
+        "needs checksums: sha256.",
         examples=["wids", ["dali", "sizes"]],
     )
     lineage: Annotated[Literal["parquet", "jsonl"] | None, LATER] = Field(
         default=None,
-        description="Keep a file in the job's directory that says of each record which bytes of "
-        "which input shard it was and which bytes of which output shard it is. `dsort where` reads "
-        "it. parquet: for large results.",
+        description="Keep a file in the job's directory with the place of each record: its bytes "
+        "in an input shard, and its bytes in an output shard. `dsort where` reads it. parquet: "
+        "for large results.",
     )
     output: Annotated[Literal["shards", "view"], LATER] = Field(
         default="shards",
-        description="view: write, in place of each shard, a file that lists which bytes of which "
-        "inputs the shard has. Loaders read a view like shards.",
+        description="view: write, in place of each shard, a file that lists the byte ranges of "
+        "inputs that make up the shard. Loaders read a view like shards.",
     )
     overwrite: bool = Field(
         default=False,
-        description="Replace objects that have an output's name. False: refuse to start if there "
-        "is one. Inputs never are; the rest is kept until the manifest is written.",
+        description="Replace objects that have an output's name, but never inputs. Replaced "
+        "objects are kept until the manifest is written. False: the job refuses to start if there "
+        "is such an object.",
     )
     remove_stale: bool = Field(
         default=False,
-        description="With overwrite: once the result is committed, remove what is left of results "
-        "that it replaces: shards that their manifest lists, and no newer one, that have not been "
-        "written since, and whose names output_format makes.",
+        description="With overwrite: once the result is committed, remove the remaining shards of "
+        "the results that it replaces: a shard that the manifest of such a result lists and no "
+        "newer manifest lists, that was not written since, and whose name output_format makes.",
     )
     on_success: Hook | None = Field(
         default=None,
-        exclude=True,  # they do not describe the result, and the URL of a webhook may be a secret
+        exclude=True,  # hooks do not describe a result, and the URL of a webhook may be a secret
         description="Who is notified when the job has finished. Not kept in the manifest.",
     )
     on_failure: Hook | None = Field(
@@ -410,20 +421,22 @@ class SpecFields(Part):
     )
     amend: Annotated[Amend | None, LATER] = Field(
         default=None,
-        description="The result in the output bucket that this job amends: one manifest lists all. "
-        "`dsort append` and `dsort remove` make such specs. Only in specs that are local.",
+        description="The result in the output bucket that this job amends: the new manifest lists "
+        "the whole result. `dsort append` and `dsort remove` make such specs. Only in specs of "
+        "your own machine.",
         examples=[{"job": "20260131-235959-4f2a9c", "by": "append"}],
     )
     on_shard: Annotated[OnShard | None, LATER] = Field(
         default=None,
         description="A program that is run for each output shard, in their order, once the result "
-        "is committed. Only in specs that are local.",
+        "is committed. Only in specs of your own machine.",
         examples=[{"exec": ["rsync", "{path}", "backup:/shards/"], "timeout": "10m"}],
     )
     config: JobConfig = Field(
         default_factory=JobConfig,
         alias="Config",
-        description="Where AIStore has reactions and limits. They mean the same at the top level.",
+        description="The object in which AIStore has reactions and limits. The same fields at the "
+        "top level mean the same.",
     )
 
     @property

@@ -39,10 +39,10 @@ def _steps_support_rows(spec: SpecFields) -> Iterator[SpecProblem]:
         if step.kind in MAKE_ROWS:
             continue  # cells are members during the step
         if not step.is_for_rows:
-            hint = "those with code: map and flat_map; or go by way of .tar"
+            hint = "use map or flat_map, or convert the shards to .tar first"
             yield SpecProblem(path, f"{step.kind} {text}", hint)
         elif step.refused_for_rows:
-            hint = "slice takes records by number, {n} counts them; sizes are those of columns"
+            hint = "use the step slice for numbers, {n} for {shard_n}, sizes of single columns"
             yield SpecProblem(path, f"{step.refused_for_rows} in a {step.kind} {text}", hint)
         if isinstance(step, Fields):
             yield from _key_columns_stay(spec, path, step)
@@ -56,7 +56,7 @@ def _key_columns_stay(spec: SpecFields, path: str, step: Fields) -> Iterator[Spe
         yield SpecProblem(f"{path}.fields", text, "rekey gives rows new keys")
 
 
-_BEHIND: Final = "join in one job, and do that with its result in another"
+_BEHIND: Final = "join in one job, and do the rest in a second job, which reads its result"
 MAKE_ROWS = ("map", "flat_map")
 
 
@@ -69,7 +69,7 @@ def _numbers_are_known_before_payload_is_changed(spec: SpecFields) -> Iterator[S
         elif behind and step.needs_positions:
             yield SpecProblem(
                 f"transform.steps[{number}]",
-                f"{step.kind} counts records over all shards, which are not known behind {behind}",
+                f"{step.kind} needs record numbers over all shards, unknown behind {behind}",
                 f"put it before {behind}; {{shard_n}} counts in a shard",
             )
 
@@ -94,7 +94,7 @@ def _records_are_dealt_out(spec: SpecFields) -> Iterator[SpecProblem]:
             text = "has a condition, but another output has a fraction"
             yield SpecProblem(path, text, "all outputs have fractions, or all have conditions")
         if output.when == REST and number + 1 < len(spec.outputs):
-            text = "takes all that is left: nothing gets to the outputs behind it"
+            text = "takes all remaining records: none reach the outputs after it"
             yield SpecProblem(f"{path}.when", text, "put it last")
     fractions = [output.fraction or 0.0 for output in spec.outputs]
     total = math.fsum(fractions)
@@ -122,7 +122,7 @@ def _expressions_are_right(spec: SpecFields) -> Iterator[SpecProblem]:
             text = f"asks for {asked}, which is not supported from tables to tables"
             yield SpecProblem(path, text)
         if spec.join is not None and spec.outputs and not expression.asks <= {"key"}:
-            text = "asks for more than the key, which is all that the parts of a record share"
+            text = "uses more than the key, but the parts of a joined record share only the key"
             yield SpecProblem(path, text, _BEHIND)
 
 
@@ -149,8 +149,8 @@ _ORDERS: Final = (
     Excludes(
         ("join",),
         "an order that is decided before records meet",
-        hint=f"shuffle, alphanumeric, md5, content and none do; or {_BEHIND}",
-        text="{kind} cannot be combined with join: it is decided before records meet",
+        hint=f"use shuffle, alphanumeric, md5, content or none; or {_BEHIND}",
+        text="{kind} cannot be combined with join: it orders records before they are joined",
         path="algorithm.kind",
     ),
     Excludes(
@@ -164,7 +164,7 @@ _ORDERS: Final = (
         ("like",),
         "an algorithm",
         hint="leave it out",
-        text="{kind} cannot be combined with like: records come as in the other result",
+        text="{kind} cannot be combined with like: records have the order of the other result",
         path="algorithm.kind",
     ),
 )
@@ -226,7 +226,7 @@ def _batches_are_whole(spec: SpecFields) -> Iterator[SpecProblem]:
         if target.records is not None and target.records % batches.records:
             text = f"{target.records:,} records are no whole batches of {batches.records:,}"
             near = max(target.records // batches.records, 1) * batches.records
-            yield SpecProblem("output_shard_records", text, f"a multiple, as {near:,}")
+            yield SpecProblem("output_shard_records", text, f"use a multiple, e.g. {near:,}")
 
 
 def as_aistore_orders(spec: SpecFields, algorithm: Algorithm) -> Algorithm:
@@ -256,7 +256,7 @@ def _names_are_compared_where_there_are_some(spec: SpecFields) -> Iterator[SpecP
             continue
         path = "algorithm.compare" if not number else f"algorithm.keys[{number - 1}].compare"
         if spec.join is not None:
-            text = "name cannot be combined with join, which knows keys only"
+            text = "name cannot be combined with join: joined records are compared by keys only"
             yield SpecProblem(path, text, "leave it out")
         if not _have_members(spec):
             yield SpecProblem(path, "name is for .tar and .zip shards", "leave it out")

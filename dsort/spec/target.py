@@ -1,5 +1,5 @@
-"""One output of a job: the names of its shards, and when they end; the carrier of records up to
-there. Workers load this, too: it needs no pydantic."""
+"""One output of a job: the names of its shards, and when shards end; and the carrier of the job's
+records. Workers load this module, so it does without pydantic."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Target(Struct, frozen=True):
 
     def as_aistore_ends(self, input_extension: str) -> Target:
         """The same output, but its shards end as shards of a key map end in AIStore: once they are
-        larger than the size. Headers of the inputs count, and zips have none. Settings that AIStore
-        does not have are not changed."""
+        larger than the size. The headers of members in tar inputs count; a zip has no such headers.
+        Settings that AIStore does not have are not changed."""
         if not self.size_bytes or self.counts_file or self.is_at_most:
             return self
         header_bytes = 0 if input_extension == ".zip" else _TAR_HEADER_BYTES
@@ -96,7 +96,7 @@ class Target(Struct, frozen=True):
 
     @property
     def is_measured(self) -> bool:
-        """Whether shards of the output end by their size after their codec."""
+        """Whether shards of the output end by their compressed size."""
         return self.counts_file and self.codec is not None
 
     @property

@@ -1,8 +1,9 @@
 """The part of a spec about changes to records before they are ordered.
 
-The model of a step is made from the options that steps state, again when a step has been added.
-When a spec is read, a transform by its name (``use: resize@3``; ``resize``: its newest version) is
-replaced by its steps and digest, so that later readers of the spec need no store of transforms."""
+The model of the steps is made from their options, and is made again when a step has been added.
+When a spec is read, the name of a transform (``use: resize@3``; ``resize`` is its newest version)
+is replaced by the steps and the digest of the transform, so that later readers of the spec need no
+store of transforms."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class NamedTransform(Struct, frozen=True):
 
 
 Lookup = Callable[[str, int | None], NamedTransform]
-"""Returns the version with that number, None: the newest one. ``NotFoundError``."""
+"""Returns the version with the number, or the newest one for None. Raises ``NotFoundError``."""
 
 
 def parse_use(text: str) -> tuple[str, int | None]:
@@ -154,8 +155,8 @@ class Transform(Part):
         max_length=80,
         description="A transform by its name, or by name and version, in place of steps. When the "
         "job begins, its steps are written into the spec, so that later versions do not change "
-        "the job. Its on_error, max_errors and rejects hold where the spec says nothing. Names are "
-        "those of `dsort transforms`, at a service those of /v1/transforms.",
+        "the job. Its on_error, max_errors and rejects apply where the spec does not set these "
+        "fields. `dsort transforms` lists the names, /v1/transforms those of a service.",
         examples=["resize@3"],
     )
     steps: Sequence[AnyStep] = Field(
@@ -163,33 +164,34 @@ class Transform(Part):
     )
     on_error: OnError = Field(
         default="fail",
-        description="What becomes of a record at which a step that runs code fails. fail: the job "
-        "ends. skip: it is left out. keep: it stays as it was. skip_shard: all records of its "
-        "shard are left out. stop: it and all behind it in its shard are. All are counted and "
-        "named.",
+        description="What happens to a record for which a step that runs code fails. fail: the "
+        "job fails. skip: the record is left out. keep: the record stays as it was. skip_shard: "
+        "all records of its shard are left out. stop: the record and all records behind it in its "
+        "shard are left out. All of these records are counted and named.",
     )
     max_errors: MaxErrors = Field(
         default=None,
-        description="More failed records than this end the job: a number, or a part of all records "
-        "that such steps were given, as `0.1%`. Looked at once all shards are read.",
+        description="The maximum number of failed records: a number, or a share of all records "
+        "that steps with code received, e.g. `0.1%`. If more have failed once all shards are "
+        "read, the job fails.",
     )
     rejects: Rejects = Field(
         default=False,
-        description="true: each record that failed, or was left out with one, gets a line in "
-        "`.dsort/<job>/rejects.jsonl`: key, shard, step, error. payload: with its members, in "
-        "base64.",
+        description="true: each record that failed, or was left out because another one failed, "
+        "gets a line in `.dsort/<job>/rejects.jsonl`: key, shard, step, error. payload: the line "
+        "also has the members, in base64.",
     )
 
     digest: str = Field(
         default="",
         max_length=64,
-        description="Written beside use: of the steps that it stood for (SHA-256).",
+        description="Written beside use: the SHA-256 of the steps that replaced the name.",
     )
     allowed_by: str = Field(
         default="",
         max_length=128,
         description="Written by a service where steps run code: the admin who submitted the job, "
-        "or who registered what it uses. A value in a request is ignored.",
+        "or who registered the transform that it uses. A value in a request is ignored.",
     )
 
     @model_validator(mode="after")
@@ -200,7 +202,7 @@ class Transform(Part):
             text = "its steps are not there, and names of transforms mean nothing here"
             raise FieldError.of([SpecProblem("use", text)])
         if self.use is not None and not self.digest:
-            raise FieldError.of([SpecProblem("steps", "there is use, too: only one of them goes")])
+            raise FieldError.of([SpecProblem("steps", "cannot be combined with use")])
         if self.use is None and self.digest:
             raise FieldError.of([SpecProblem("digest", "needs use")])
         return self
@@ -218,8 +220,8 @@ class Transform(Part):
 
     @property
     def code_kinds(self) -> tuple[str, ...]:
-        """The kinds of steps that run code, or that open files by name, which not every spec may
-        contain."""
+        """The kinds of steps that not every spec may contain: those that run code, or open files by
+        name."""
         return tuple(sorted({step.kind for step in self.build() if not step.is_safe_from_network}))
 
     def canonical(self) -> dict[str, Any]:
@@ -236,10 +238,10 @@ class SameField(Part):
 
     field: ExpressionText = Field(
         min_length=1,
-        description="The field: json.text, the bare name of a member, of a column or of a field of "
-        "lines (txt, cls, text), or another expression as of the step filter. A record that has "
-        "no such field fails the job; has(json.text) ? json.text : key compares such records by "
-        "their keys.",
+        description="The field: json.text, the bare name of a member, of a column or of a field "
+        "of lines (txt, cls, text), or another expression as of the step filter. A record that "
+        "has no such field fails the job; with has(json.text) ? json.text : key, records without "
+        "the field are compared by their keys.",
         examples=["json.text", "txt.lowerAscii()", 'text("url")'],
     )
 
@@ -259,8 +261,9 @@ class Deduplicate(Part):
 
     by: Annotated[Literal["key", "content"] | SameField, BeforeValidator(_same_by)] = Field(
         default="key",
-        description="What makes two records the same. content: the bytes of the members named, by "
-        "XXH3 of 128 bits, whatever their keys. A field: its value, by the same hash.",
+        description="The values that are compared to find equal records. content: the bytes of "
+        "the members in extensions, by XXH3 of 128 bits, whatever the keys are. A field: its "
+        "value, by the same hash.",
         examples=["key", "content", {"field": "json.text"}],
     )
     extensions: tuple[Extension, ...] = Field(
@@ -271,5 +274,6 @@ class Deduplicate(Part):
         examples=[["jpg", "png"]],
     )
     keep: Literal["first", "last"] = Field(
-        default="first", description="Which one stays, in the order of the inputs."
+        default="first",
+        description="Which of several equal records stays, in the order of the inputs.",
     )

@@ -1,8 +1,8 @@
 """Parses YAML with the meaning of JSON, to plain values.
 
 A bare word means the same as in JSON. If it means nothing there, it is text (``yes``, ``1:30``,
-``2024-01-01``): a shard may have such a name. There are no tags and no duplicate keys; aliases and
-merge keys (``<<``) expand the document only so far.
+``2024-01-01``): a shard may have such a name. There are no tags and no duplicate keys; the
+expansion of aliases and merge keys (``<<``) has a limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class _Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-        """Like PyYAML's method, whose time for each node grows with its depth."""
+        """Like PyYAML's method, but with a limit: the time of that method for a node grows with the
+        node's depth."""
         if self._depth > DEPTH_MAX:
             raise RecursionError
         self._depth += 1
@@ -36,7 +37,8 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def fetch_flow_collection_start(self, token: Any) -> None:
-        """Like PyYAML's method, which reads far ahead of the nodes that it composes."""
+        """Like PyYAML's method, but with a limit: that method reads far ahead of the nodes that it
+        composes."""
         if self.flow_level > DEPTH_MAX:
             raise RecursionError
         super().fetch_flow_collection_start(token)
@@ -109,7 +111,7 @@ class _Values:
 
     def _merged(self, node: yaml.Node) -> dict[str, Any]:
         """The fields that a merge key adds. If several objects have a field, the first one counts.
-        Each copy counts as much as its original."""
+        For the limit of nodes, each copy counts as much as its original."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in sources:
