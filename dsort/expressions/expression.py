@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -144,6 +145,9 @@ class Expression:
     def _refuse(self, records: RecordTable, row: int, problem: str, owner: str) -> None:
         hint = _OF_ANOTHER_TYPE if problem.endswith("cannot be compared") else _MISSING
         hint = _NO_CLASS if problem.endswith(NO_INTEGER) else hint
+        lacks = re.fullmatch(r"there is no (\S+) member", problem)
+        if lacks is not None and lacks[1] != "json":
+            hint = _MISSING_MEMBER.format(lacks[1])
         raise TransformError(
             f"{owner} {shortened(self.text)}: record {readable(records.keys[row])} of shard "
             f"{records.shard}: {problem}",
@@ -155,6 +159,7 @@ _MISSING = (
     "json.score is a field of a line or of a .json member; has(json.score) asks whether there is "
     "one, as in 'has(json.score) && json.score > 0.5'"
 )
+_MISSING_MEMBER = 'has("{0}") asks whether a record has one, as in \'has("{0}") && …\''
 _NO_CLASS = 'text("cls") reads the member as a text'
 _FEWER_STEPS = "lists that are gone through and texts that are searched have to be shorter"
 _OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"

@@ -350,7 +350,8 @@ class _Parser:
         items: list[Node] = []
         while not self._accept(end):
             if items:
-                self._expect(",")
+                if not self._accept(","):
+                    raise self._unexpected(f"{end} is missing")
                 if end == "]" and self._accept(end):  # CEL allows a comma at the end of a list
                     break
             items.append(self._expression())

@@ -61,7 +61,7 @@ def test_the_example_of_the_documentation_keeps_what_it_says(scored: Path, move:
     [
         ('ext("json").scor > 0.5', ["there is no field scor"]),
         ('ext("json").tags > 0.5', ["a list > a number cannot be compared", "double("]),
-        ('size("png") > 5', ["there is no png member"]),
+        ('size("png") > 5', ["there is no png member", 'has("png") asks']),
     ],
 )
 def test_a_record_of_which_it_cannot_be_said_ends_the_job(
