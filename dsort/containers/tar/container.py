@@ -47,7 +47,8 @@ _EXTENDED_BYTES = 3 * BLOCK_BYTES
 _PAX, _SLASH_0 = ord("x"), ord("0")
 _BLANKS = 8 * ord(" ")
 _NAMING = (b"path=", b"GNU.sparse")
-"""Each pax header that names its member has one of these; one that does not may have them, too."""
+"""Each pax header that names its member has one of these texts; a pax header without a name may
+have them, too."""
 
 
 def overwritable_names(
@@ -100,7 +101,7 @@ def overwrite_names(headers: UInt8s, names: BytesColumn) -> None:
     prefixed = np.flatnonzero(blocks[:, PREFIX.start])
     if len(prefixed):
         posix = are_posix(blocks[prefixed])
-        other = prefixed[~posix]  # other tars have other values there
+        other = prefixed[~posix]  # other tars have no prefix field
         unsafe = [row for row in other.tolist() if unsafe_prefix(blocks[row].tobytes())]
         blocks[prefixed[posix], PREFIX] = 0
         blocks[unsafe, PREFIX] = 0
@@ -110,7 +111,7 @@ def overwrite_names(headers: UInt8s, names: BytesColumn) -> None:
 def _write_checksums(blocks: Blocks) -> None:
     field = slice(_CHECKSUM_AT, _CHECKSUM_AT + _CHECKSUM_DIGITS + 2)
     blocks[:, field] = 0
-    # Half a header sums up to 65280 at most, so 16 bits suffice (and are the fastest).
+    # The bytes of half a header add up to 65280 at most, so 16 bits suffice (and are the fastest).
     halves = blocks.reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
     total = np.add(halves[0::2], halves[1::2], dtype=np.uint32) + np.uint32(_BLANKS)
     for place in range(_CHECKSUM_DIGITS):
@@ -120,8 +121,8 @@ def _write_checksums(blocks: Blocks) -> None:
 
 
 def renamed_headers(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if that cannot
-    be a name."""
+    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if a text
+    cannot be a name."""
     quick = overwritable_names(headers.lengths, names, headers.take)
     return row_by_row(
         ~quick,
@@ -181,12 +182,12 @@ class Tar(Container):
         literals, tails = [b""] * len(members), [b""] * len(members)
         for row in records.member_rows.tolist():
             header, padding = self._header(names[row], sizes[row]), tar_padding(sizes[row])
-            # A payload that is a literal is one piece with its padding: as a tail, the padding
-            # would be put beside it by another copy of all payloads of the shard.
+            # A literal payload is joined with its padding. If the padding were a tail, all payloads
+            # of the shard would be copied once more, to put the padding behind them.
             payload = members.literals.get(row, b"")
             literals[row] = b"".join((header, payload, padding)) if payload else header
             tails[row] = b"" if payload else padding
-        # As columns at once: each later question about a dict would join all of it again.
+        # Columns are made once, here: of a dict, each later access would join all rows again.
         return replace(
             members, literals=_row_bytes(literals), tails=_row_bytes(tails), entries=None
         )

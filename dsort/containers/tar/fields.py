@@ -18,7 +18,7 @@ from dsort.containers.tar.header import (
 from dsort.data.columns import Bools, BytesColumn, Int64s, UInt8s, UInt64s, offsets_of
 
 _WORDS = BLOCK_BYTES // 8
-_COMPARED_AT_ONCE = 32  # headers: their answers make rows of the length that NumPy joins fastest
+_COMPARED_AT_ONCE = 32  # headers; the results are then rows of the length that NumPy joins fastest
 
 
 def _words(*texts: bytes) -> UInt64s:
@@ -43,7 +43,7 @@ _BLANK_FIELD = np.uint64(8 * ord(" "))
 _1, _48, _56 = (np.uint64(bits) for bits in (1, 48, 56))
 _EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
 _TO_TOP = np.uint64(0x0001000100010001)
-_WORDS_APART_MAX = 24  # 510 each: their sums fit in 16 bits
+_WORDS_APART_MAX = 24  # a word adds 2,040 at most, so a sum fits in 16 bits
 _SIZE_WORDS, _SUM_WORDS, _TYPE_WORD = (15, 16), (18, 19), 19
 _PREFIX_WORD, _PREFIX_BYTE = 43, np.uint64(0xFF00)
 _NUMBER_WORDS = [12, 13, 14, 15, 41, 42, 43]  # with bytes 100 to 123 and 329 to 344
@@ -52,7 +52,7 @@ _TIME_END_MASK, _TIME_END = _words(b"\xf8" * 3 + b"\xdf", b"0" * 3)[:, 0]
 _ZEROS, _NO_DIGIT = _words(b"0" * 8, b"\xf8" * 8)[:, 0]
 _NO_BLANK, _LOW_BITS, _TOP_BITS = _words(b"\xdf" * 8, b"\x7f" * 8, b"\x80" * 8)[:, 0]
 _ONES, _ALL = _words(b"\1" * 8, b"\xff" * 8)[:, 0]
-_NAME_WORDS = NAME_BYTES // 8 + 1  # of the last, the name has the first half
+_NAME_WORDS = NAME_BYTES // 8 + 1  # the name ends in the middle of the last word
 
 
 def _octal(digits: UInt64s) -> UInt64s:
@@ -83,8 +83,8 @@ class HeaderFields:
     """The fields of one or more headers ``words``, shape ``(n, 64)``."""
 
     # Nearly all words are the same in all headers of a run: zeros, one owner, one time. Each of
-    # these is read once for the run. The other words are columns, each in one piece: a column read
-    # from rows of 512 bytes finds its words in an eighth of the processor's cache.
+    # these is read once for the run. The other words are copied to columns, each in one piece:
+    # words that are 512 bytes apart have room in only an eighth of the processor's cache.
 
     def __init__(self, words: UInt64s) -> None:
         self._words = words
@@ -95,7 +95,7 @@ class HeaderFields:
         self._columns: UInt64s = np.ascontiguousarray(words.T[others])
         before, after = self._word(_SUM_WORDS[0]), self._word(_SUM_WORDS[1])
         self._checksum: UInt64s = (before >> _32) | (after << _32)
-        for at, rest in zip(_SUM_WORDS, (_LOW_32, _HIGH_32), strict=True):  # taken as blanks
+        for at, rest in zip(_SUM_WORDS, (_LOW_32, _HIGH_32), strict=True):  # count as blanks
             self._first[at] &= rest
             if at in self._others:
                 self._columns[self._others.index(at)] &= rest
@@ -132,7 +132,7 @@ class HeaderFields:
     def _byte_sums(self) -> UInt64s:
         """The sum of the bytes of each header, without its checksum."""
         if len(self._others) > _WORDS_APART_MAX:
-            # Half a header sums up to 65280 at most, so 16 bits suffice (and are the fastest).
+            # Half a header adds up to 65280 at most, so 16 bits suffice (and are the fastest).
             halves = self.raw.reshape(-1, BLOCK_BYTES // 2).sum(axis=1, dtype=np.uint16)
             own = self._checksum.view(np.uint8).reshape(-1, 8).sum(axis=1, dtype=np.uint64)
             both: UInt64s = np.add(halves[0::2], halves[1::2], dtype=np.uint64) - own
@@ -262,7 +262,7 @@ def names(raw: UInt8s) -> BytesColumn:
     lengths = _until_nul(field)
     prefixed = raw[:, PREFIX.start] != 0
     if prefixed.any():
-        prefixed &= are_posix(raw)  # other tars have other values there
+        prefixed &= are_posix(raw)  # other tars have no prefix field
         if prefixed.any():
             return _prefixed_names(raw, field, lengths, prefixed)
     offsets = offsets_of(lengths)

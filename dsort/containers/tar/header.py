@@ -1,4 +1,4 @@
-"""Tar headers one at a time: fields to values and values to fields. Strict, and slow but sure.
+"""Reads and writes tar headers one at a time, with strict checks; ``vector`` reads many at once.
 
 The layout is POSIX.1-1988 (ustar) with the GNU and POSIX.1-2001 (pax) extensions.
 """
@@ -28,12 +28,12 @@ _CHECKSUM = slice(148, 156)
 _MAGIC = slice(257, 263)
 PREFIX = slice(345, 500)
 TYPE_AT = 156
-_PREFIXLESS = b"LKS"  # for tarfile, too: names of names, and sparse maps
+_PREFIXLESS = b"LKS"  # long names and sparse files: tarfile reads no prefix there, either
 _OCTAL_DIGITS = b"01234567"
 _SHOWN_MAX = 300
 _RECORDS_MAX = 1 << 18
 """The maximum number of records in one pax header: a record of 5 bytes takes 150 bytes of memory.
-The most that writers have is two for each hole of a sparse file."""
+Writers make two records at most for each hole of a sparse file."""
 
 
 class Header(NamedTuple):
@@ -108,8 +108,8 @@ def unsafe_prefix(block: bytes) -> bool:
 
 
 def _checksum_holds(block: bytes) -> bool:
-    """Whether the stored sum is right: of all bytes, unsigned or (old Sun and BSD tars) signed,
-    with blanks in place of the checksum field."""
+    """Whether the stored checksum is right: the sum of all bytes, unsigned or (old Sun and BSD
+    tars) signed, with blanks in place of the checksum field."""
     digits = block[_CHECKSUM].lstrip(b"\0 ").partition(b"\0")[0].rstrip(b" ")
     if not digits or digits.strip(_OCTAL_DIGITS):
         return False
@@ -166,12 +166,12 @@ def checksummed(block: bytes) -> bytes:
 def parse_pax(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
 
-    ``ValueError`` with the reason if they are invalid. Unlike tarfile, dsort also refuses a payload
-    with anything after a broken record.
+    ``ValueError`` with the reason if they are invalid. A payload with bytes after its last whole
+    record is invalid, too; tarfile ignores some such bytes.
     """
     at = count = 0
     while at < len(payload):
-        # No record is so long that its length needs more digits.
+        # The digits of any length, and the blank after them, are in 12 bytes.
         space = payload.find(b" ", at, at + 12)
         digits = payload[at:space]
         # Of bytes, isdigit accepts ASCII digits only: int() below gets no sign, blank or _.
@@ -202,7 +202,8 @@ def pax_payload(records: PaxRecords) -> bytes:
 def extension_blocks(typeflag: bytes, payload: bytes, like: bytes | None = None) -> bytes:
     """A pax (``x``) or GNU long-name (``L``, ``K``) header with ``payload`` and padding.
 
-    ``like``: the header block that it replaces, if any; its other fields are kept.
+    ``like``: the header block that is replaced, if there is one; other fields of this block are
+    kept.
     """
     if like is None:
         posix = typeflag in (b"x", b"g")
@@ -244,8 +245,9 @@ def odd_number(field: bytes) -> bool:
 
 
 def with_plain_numbers(block: bytes) -> bytes:
-    """The header ``block`` with each odd number replaced by the value that some reader gives it,
-    else by 0, or by the mode of an ordinary file or directory."""
+    """The header ``block`` with each odd number replaced by the value that some reader gives it. A
+    number to which no reader gives a value becomes 0, or (a mode) the mode of an ordinary file or
+    directory."""
     for low, high in _FIELDS:
         field = block[low:high]
         if odd_number(field):
@@ -359,7 +361,7 @@ def renamed(headers: bytes, new_name: bytes) -> bytes:
         parts.long_name = new_name
     prefix, name = short or (b"", new_name[:NAME_BYTES])
     parts.set_main(0, name, NAME_BYTES)
-    if parts.posix:  # other tars have other values there
+    if parts.posix:  # other tars have no prefix field
         parts.set_main(345, prefix, PREFIX_BYTES)
     elif unsafe_prefix(parts.main):
         parts.set_main(345, b"", PREFIX_BYTES)
@@ -412,7 +414,7 @@ def regular_file_headers(link_headers: bytes, size_bytes: int) -> bytes:
     parts = _Headers(link_headers)
     parts.long_target = None
     parts.records = [item for item in parts.records if item[0] not in (b"linkpath", b"size")]
-    # POSIX readers need not know GNU's base 256; a pax record overrides the field.
+    # POSIX readers need not support GNU's base 256; a pax record overrides the field.
     if size_bytes > OCTAL_SIZE_MAX and parts.posix:
         parts.records = [*parts.records, (b"size", b"%d" % size_bytes)]
     parts.set_main(124, size_field(size_bytes), 12)
@@ -438,9 +440,9 @@ _REGULAR_FILE = ord("0")
 
 
 def hop(block: bytes, at: int) -> Hop | None:
-    """What the header ``block``, at byte ``at``, shows; takes 1 µs, because nothing is checked.
-    Sizes of 8 GiB and more, V7 headers and sparse maps are not understood; the scan handles
-    those."""
+    """What the header ``block``, at byte ``at``, shows. This takes 1 µs, because nothing is
+    checked. Sizes of 8 GiB and more, V7 headers and sparse maps are not supported here; the scan
+    reads those."""
     if block[_MAGIC_FIELD] != b"ustar" or len(block) < BLOCK_BYTES:
         return None
     try:
@@ -477,7 +479,7 @@ _SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_REST[2:]) + 8 * 0x20
 
 def tar_header(name: bytes, size: int) -> bytes:
     """The header of a new file ``name`` of ``size`` bytes, the same as that of ``tarfile``, in a
-    microsecond; several blocks for long and other names."""
+    microsecond. Long names, and names that are not ASCII, take longer and several blocks."""
     if len(name) > NAME_BYTES or size > OCTAL_SIZE_MAX or not name.isascii() or name[-1:] == b"/":
         import tarfile
 

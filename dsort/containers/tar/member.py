@@ -94,9 +94,9 @@ FOLDED_BYTES_MAX = 256 << 20
 """The maximum memory for one shard's folded headers: bytes of a global header are repeated for
 every member, so that a hostile shard could request far more than its own size."""
 
-_KEYWORDS_MAX = 256  # for the same reason: for every member all of them are read
-_GLOBAL_BYTES_MAX = 1 << 20  # and their values
-_GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # and the numbers of sparse maps; no writer puts any there
+_KEYWORDS_MAX = 256  # of global headers: for every member all of them are read
+_GLOBAL_BYTES_MAX = 1 << 20  # of the values of these keywords
+_GLOBAL_SPARSE_BYTES_MAX = 1 << 10  # of sparse maps in global headers, where writers put none
 
 _SPARSE = b"GNU.sparse."
 _NEEDED, _ALL = (b"path", b"linkpath", b"size", _SPARSE), (b"",)
@@ -125,9 +125,9 @@ class GlobalRecords:
     def update(self, at: int, records: PaxRecords) -> None:
         """Apply the global header at byte ``at``; later values override earlier ones.
 
-        An empty value also removes the value in the member's own header, and so it is folded as any
-        other value. But readers do not accept an empty number: it only removes the value of an
-        earlier header."""
+        An empty value also removes the value in the member's own header, so empty values are folded
+        like all others. Empty numbers are not, because readers do not accept them: an empty number
+        only removes the value of an earlier global header."""
         if any(keyword == b"GNU.volume.filename" for keyword, _ in records):
             raise CorruptShardError(self._shard, at, "multi-volume archives are not supported")
         matter = [item for item in records if item[0] not in _MATTERS_NOT]
@@ -167,7 +167,8 @@ class GlobalRecords:
     def header_for(self, at: int, own: PaxRecords, folded: PaxRecords) -> bytes:
         """The pax header blocks for ``folded``; shared by all members without records of their own.
 
-        Raises ``CorruptShardError`` if a shard needs more than ``FOLDED_BYTES_MAX`` of them.
+        Raises ``CorruptShardError`` if such headers of the shard take more than
+        ``FOLDED_BYTES_MAX``.
         """
         shared = not own and len(folded) == len(self._records)
         if shared and self._alone is not None:
@@ -191,7 +192,7 @@ class GlobalRecords:
 
 
 HardLinks = Mapping[int, tuple[bytes, int]]
-"""Row of a hard link → (its target's name, its offset in the shard)."""
+"""Row of a hard link → (the name of its target, the offset of the link in the shard)."""
 
 
 def resolve_links(
@@ -200,11 +201,11 @@ def resolve_links(
     """A map from each hard link's row to the row of the file that it means, through chains of
     links.
 
-    A target is the last member of that name before the link, else the first after it: an archive is
-    unpacked in order. Names are compared without leading slashes, ``./`` and doubled slashes,
-    because writers drop these from members and targets inconsistently. ``unfit`` has the reasons
-    why links to some rows cannot be resolved. Raises ``CorruptShardError`` for a missing member, a
-    cycle, or an unfit one.
+    The target of a link is the last member with the target's name before the link, else the first
+    one after the link, because an archive is unpacked in order. Names are compared without leading
+    slashes, ``./`` and doubled slashes, because writers drop these from members and targets
+    inconsistently. ``unfit`` has the reasons why links to some rows cannot be resolved. Raises
+    ``CorruptShardError`` for a missing target, an unfit target or a cycle.
     """
     rows_of: dict[bytes, list[int]] = {}
     for row, name in enumerate(names):
@@ -253,14 +254,15 @@ def _fail(shard: str, names: Sequence[bytes], link: int, links: HardLinks, why: 
 
 
 EXTENSION_BYTES_MAX = 32 << 20
-"""The maximum size of a member's pax and long-name headers and of its sparse maps, all together:
-that of a million holes fits. To write headers anew takes eight times their size in memory."""
+"""The maximum size of a member's pax and long-name headers and of its sparse maps, all together: a
+sparse map of a million holes fits. Headers that are written anew take eight times their size in
+memory."""
 
 _PATH_BYTES_MAX = 1 << 20  # no system has so long a path; its parts take 35 times its length
 _DIGITS_MAX = 20  # of a size; more are hostile
 _NUMBER = rb"[0-9]{1,%d}" % _DIGITS_MAX
 _SPARSE_MAP = rb"(?:%b+,)*+%b" % (_NUMBER, _NUMBER)
-"""A sparse map. The possessive ``+`` keeps the match from remembering each of its numbers."""
+"""A sparse map. With the possessive ``+``, the match does not store the place of each number."""
 
 _PAX = b"xX"  # X: Solaris' own, older spelling
 _EXTENSIONS = b"xXLK"
@@ -281,7 +283,7 @@ _NEVER_IN_A_GROUP = {
 
 
 class TarMember(Struct):
-    """One member: a row of a ``MemberTable``, and the facts that resolve hard links.
+    """One member: a row of a ``MemberTable``, and the values from which hard links are resolved.
 
     ``literal`` replaces the header blocks before ``range_start`` (see ``MemberTable``).
     """
@@ -296,7 +298,7 @@ class TarMember(Struct):
     sparse: bool = False
     mended: bool = False  # some number in its headers was odd
     long_name_repeated: bool = False
-    unsafe_prefix: bool = False  # some readers put a prefix that leads out before the name
+    unsafe_prefix: bool = False  # a prefix that some readers put before the name leads out
     link_target: bytes = b""
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
@@ -305,7 +307,7 @@ class _Extensions(Struct):
     """The headers before a member's main header."""
 
     records: PaxRecords
-    wanted: tuple[bytes, ...]  # how the keywords of the records begin that are kept
+    wanted: tuple[bytes, ...]  # the beginnings of keywords whose records are kept
     pax_span: tuple[int, int] | None = None
     long_name: bytes | None = None
     long_target: bytes | None = None
@@ -369,7 +371,7 @@ def extension_payload(window: Window, at: int, header: Header, first: int) -> by
     next_byte = window.take(at + BLOCK_BYTES + size_bytes, min(-size_bytes % BLOCK_BYTES, 1))
     if next_byte not in b"\0" and payload[-1:] != b"\0":
         # GNU tar reads as much as the header's size, tarfile up to the first NUL.
-        raise CorruptShardError(shard, at, "a pax or long-name header goes on after its end")
+        raise CorruptShardError(shard, at, "a pax or long-name header has text after its end")
     return payload
 
 
@@ -399,8 +401,8 @@ def _read_extension(window: Window, first: int, at: int, header: Header, into: _
     member begin at byte ``first``.
 
     One pax header is allowed: readers disagree on which of two would be used. Of several long names
-    the last one is used, as in GNU tar and Go. Toybox's tar writes long names of files that it then
-    cannot open.
+    the last one is used, as in GNU tar and Go. There may be several, because Toybox's tar writes
+    the long name of a file before it opens the file, and keeps the name if it cannot open the file.
     """
     end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
     if header.typeflag in _PAX:
@@ -429,8 +431,8 @@ def _assemble(
     extensions: _Extensions,
     said: dict[bytes, bytes],
 ) -> TarMember:
-    """The member with the main header at byte ``at``. ``said``: the values of its pax records. Its
-    headers begin at byte ``first``."""
+    """The member with the main header at byte ``at``. ``said``: the values of the member's pax
+    records. The headers of the member begin at byte ``first``."""
     name = _one_text(window, at, extensions.long_name, said.get(b"path"), header.name)
     sparse = any(keyword.startswith(_SPARSE) for keyword in said)
     kind = _BODILESS.get(header.typeflag)
@@ -569,7 +571,7 @@ def _fold(
     records: PaxRecords,
 ) -> None:
     """Give ``member`` a pax header with ``records`` that replaces its own; long-name headers are
-    kept. The member counts the bytes that a global header adds to its headers."""
+    kept. ``governing`` counts the bytes that the new headers take."""
     low, high = extensions.pax_span or (at, at)
     kept = window.take(at, low - at) + window.take(high, main_at - high)
     blocks = governing.header_for(at, extensions.records, records)

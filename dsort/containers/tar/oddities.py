@@ -26,8 +26,8 @@ class TarNotes(ScanNotes, frozen=True):
     long_names_repeated: tuple[int, ...] = ()  # rows with several long names, of which one was kept
 
 
-# A shard may have several ends with missing members. The first of them in this table gives the
-# reason.
+# Several of a shard's oddities may show that members are missing. The first of them in this table
+# is the reported reason.
 ODDITIES = (
     OddityKind(
         "blank",
@@ -68,7 +68,7 @@ ODDITIES = (
         "unusual_padding",
         kind="unusual_padding",
         warning="{count} [shard ends|shards end] in zeros as only tar -b and tar -A leave them; "
-        "if these did not write them, members may be missing: {names}",
+        "if another program wrote these zeros, members may be missing: {names}",
         by_shard=True,
         inspected="unusual_padding",
         text="[byte|bytes] of zeros behind the end marker, as only tar -b and tar -A leave them",

@@ -51,13 +51,13 @@ class EndWatch:
     """Watches for the ends of archives in a shard of ``size_bytes``, and has the ends found so far.
 
     A torn write or a preallocated download leaves zeros in place of members, and two zero blocks
-    are an end marker. The padding distinguishes them. GNU tar, Python and others pad an archive to
-    a whole number of *records* of 10,240 bytes, so the padding is less than one record; Go, Rust
-    and dsort do not pad. Other zeros are noted. They are unusual if ``tar -b`` (records of a power
-    of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads the whole again) may have
-    left them. Otherwise they are unexplained. Zeros within the last record of a padded tar may also
-    replace members, because a shorter tar would have the same zeros: nothing in the bytes shows
-    it."""
+    are an end marker. The padding behind two zero blocks distinguishes these cases. GNU tar, Python
+    and others pad an archive to a whole number of *records* of 10,240 bytes, so the padding is less
+    than one record; Go, Rust and dsort do not pad. Other zeros are noted. They are unusual if ``tar
+    -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads
+    the whole again) may have left them. Otherwise they are unexplained. Zeros within the last
+    record of a padded tar may also replace members, because a shorter tar would have the same
+    zeros: nothing in the bytes shows it."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -73,7 +73,7 @@ class EndWatch:
     @property
     def blank(self) -> bool:
         """Whether the shard has only zeros, but is longer or shorter than an end marker. An end
-        marker alone is a whole tar without members, and too short to have had one."""
+        marker alone is a whole tar without members, and too short to have had members."""
         return not self._holds_anything and self._size_bytes != END_BYTES
 
     def note_content(self) -> None:
@@ -93,8 +93,8 @@ class EndWatch:
         if not self._holds_anything:  # a tar without members, as GNU tar and Python write it
             explained = length in (END_BYTES, _USUAL_RECORD_BYTES)
         else:
-            # Both lengths must be whole numbers of unusual records: a hole in a file may end at
-            # such a place as well, but the file hardly does.
+            # Both lengths must be whole numbers of unusual records: a hole may end at such a place
+            # by chance, but it is unlikely that the file ends at such a place, too.
             both = length | (self._size_bytes - at)
             explained = padding < max(_USUAL_RECORD_BYTES, _other_record_bytes(both))
         if not explained:
@@ -127,7 +127,7 @@ class EndWatch:
 
 def _other_record_bytes(length: int) -> int:
     """The largest power of two that may be the size of the records of an archive of ``length``
-    bytes; or 0."""
+    bytes; 0 if there is none."""
     size_bytes = min(length & -length, _OTHER_RECORD_BYTES_MAX)
     return size_bytes if size_bytes >= _OTHER_RECORD_BYTES_MIN else 0
 
@@ -170,7 +170,7 @@ class RowGatherer:
         shard.
 
         ``one_by_one``: the members in some of these rows, which were read one by one and have the
-        same extent.
+        same extent as in ``run``.
         """
         self._flush()
         names, kind = run.names, run.kind[:count]
@@ -196,8 +196,8 @@ class RowGatherer:
     def links_resolved(self, shard: str, payload_max: float) -> int:
         """Turn hard links into the files that they mean; return how many there were.
 
-        Raises ``CorruptShardError`` for a link to data outside the shard, and for payloads of more
-        than ``payload_max`` bytes with all links.
+        Raises ``CorruptShardError`` for a link to data outside the shard, and if all payloads, with
+        a copy for each link, have more than ``payload_max`` bytes.
         """
         self._join()
         if not self._links:
@@ -228,8 +228,8 @@ class RowGatherer:
         for row, link in self._links.items():
             total += sizes[meant[row]]
             if total > payload_max:
-                what = f"its hard links ask for copies of over {format_bytes(int(payload_max))}"
-                hint = "a bomb does; if this is data, set a larger max_expansion"
+                what = f"copies for its hard links make over {format_bytes(int(payload_max))}"
+                hint = "it may be a bomb; if it is data, set a larger max_expansion"
                 raise CorruptShardError(shard, link.range_start, what, hint=hint)
 
     def table(self, notes: TarNotes) -> MemberTable:
@@ -307,7 +307,7 @@ END_OF_ARCHIVE = bytes(END_BYTES)
 _RUN_HEADERS_MAX = 3072  # 1.5 MiB, so that they stay in a second-level cache
 _RUN_HEADERS_MIN = 256
 _SMALL_BLOCKS_MAX = 40  # up to here, looking at every block costs less than a hop
-_HOPS_AFTER_MAGIC = 8  # runs without trust in the magic, after payload that looked like headers
+_HOPS_AFTER_MAGIC = 8  # runs that are found by hopping, after payload that looked like headers
 _WORTH_A_RUN = 32  # fewer members than that are faster to read one by one
 _PENALTY_MAX = 1024  # maximum number of members read one by one because runs ended too soon
 _TAIL_BYTES = 1 << 20
@@ -343,12 +343,12 @@ class TarScan:
         self._lone_zero_blocks = 0
 
     def scanner(self) -> Scanner:
-        """See ``Container.scanner``. Needs 1 KiB, or less at the end of the shard, unless a
-        member's headers have turned out to be longer.
+        """See ``Container.scanner``. The scanner needs windows of 1 KiB, or less at the end of the
+        shard, unless the headers of a member are longer.
 
-        Then it needs the length known so far, because a header shows the length of the next one.
-        From the third window on, it needs twice what the last window held of these headers: at most
-        a little over 32 MiB, the limit for the headers of a member.
+        For longer headers, it first needs the length known so far: each header shows the length of
+        the next one. From the third window on, it needs twice what the last window held of these
+        headers, at most a little over 32 MiB, the limit for the headers of a member.
         """
         needed = 2 * BLOCK_BYTES
         short_at = -1  # where the last window began that was too short
@@ -370,7 +370,7 @@ class TarScan:
 
     def plain_payload(self, header: bytes) -> int | None:
         """The length of the payload after ``header``, the first block of an entry; None if this
-        block alone does not decide it. The scan's windows need not have such a payload."""
+        block alone does not decide it. The windows of the scan need not contain such a payload."""
         return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:
@@ -443,7 +443,7 @@ class TarScan:
             found = find_by_magic(blocks, first, min(stop, blocks.count))
             if len(found) and found[0] == first:
                 return found[:_RUN_HEADERS_MAX], True
-            self._hops_due = _HOPS_AFTER_MAGIC  # V7 headers have none
+            self._hops_due = _HOPS_AFTER_MAGIC  # V7 headers have no magic
         self._hops_due = max(self._hops_due - 1, 0)
         return find_by_hopping(blocks, first, self._run_headers), False
 
@@ -511,8 +511,9 @@ class TarScan:
         self._at = end
 
     def _read_zero_block(self, window: Window) -> None:
-        """Two zero blocks end the archive, or one that the end of the shard cuts short. A single
-        one before further members does not: to stop there, as GNU tar does, would lose them."""
+        """Two zero blocks end the archive, and so do fewer zeros at the end of the shard. A single
+        zero block before further members does not: to stop there, as GNU tar does, would lose these
+        members."""
         at, length = self._at, min(END_BYTES, self._size_bytes - self._at)
         if any(window.take(at, length)):
             self._lone_zero_blocks += 1
@@ -533,7 +534,7 @@ class TarScan:
             return
         self._at = at - at % BLOCK_BYTES  # a header that begins with a NUL begins there
         if zeros == len(piece):
-            if at == window.end:  # and not only that of the piece
+            if at == window.end:  # and not only at the end of the piece
                 window.need(min(self._at + BLOCK_BYTES, self._size_bytes))
         elif self._begins_archive(window):
             self._ends.note_archive(self._at)

@@ -73,7 +73,7 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
     """
     count = len(payload_block)
     width = _PAX_BYTES_SMALL if (size_bytes <= _PAX_BYTES_SMALL).all() else BLOCK_BYTES
-    # The room at the end keeps reads of words and keywords of the last payload inside.
+    # The bytes behind the last payload keep reads of its words and keywords inside the array.
     payload = np.zeros(count * width + _KEYWORD_BYTES_MAX, np.uint8)
     pieces = payload[: count * width].view(f"V{width}")
     flat.view(f"V{width}").take(payload_block * (BLOCK_BYTES // width), out=pieces, mode="clip")
@@ -141,7 +141,7 @@ _MAGIC_WORD = 32  # byte 256: the end of the link target, then the magic
 _MAGIC_MASK, _MAGIC = _text(b"\0" + b"\xff" * 5), _text(b"\0ustar")
 _SIZE_UNPACK = struct.Struct("11s").unpack_from
 
-# Codes next to MemberKind, of which FILE is 0 and HARDLINK the last. An extension (pax or long
+# Codes besides those of MemberKind (FILE is 0, HARDLINK the last). An extension (pax or long
 # name) belongs to the member after it; OTHER ends the run.
 _SPARSE, _PAX, _LONG_NAME, _LONG_TARGET, _OTHER = 100, 200, 201, 202, 255
 _CODES = np.full(256, _OTHER, np.uint8)
@@ -208,9 +208,9 @@ def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
 
 
 def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
-    """The blocks of up to ``count_max`` headers: each is where the member before it ends by its own
-    header. It takes 0.35 µs a header, and is the faster way where members are large. They are
-    *candidates*: nothing is checked, and a hop may land anywhere."""
+    """The blocks of up to ``count_max`` headers: each begins at the end of the member before it,
+    which the header of that member shows. It takes 0.35 µs a header, and is the faster way where
+    members are large. They are *candidates*: nothing is checked, and a hop may land anywhere."""
     view, at, last = blocks.view, first * BLOCK_BYTES, (blocks.count - 1) * BLOCK_BYTES
     found: list[int] = []
     try:
