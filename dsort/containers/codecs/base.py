@@ -17,7 +17,7 @@ class MemberDecoder(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the member has ended and its checks of its content have passed."""
+        """Whether the member has ended and the checks of its content have passed."""
 
     @property
     def needs_input(self) -> bool:
@@ -72,7 +72,7 @@ class Codec(ABC):
     name: str
     suffixes: tuple[str, ...]
     magics: tuple[bytes, ...]
-    """The bytes with which members of a file begin, one or another of them."""
+    """A member of a file begins with one of these byte strings."""
 
     levels: range = range(0)
     """The levels of compression to choose from; empty: dsort only reads this codec."""
@@ -98,14 +98,14 @@ class Codec(ABC):
 
     def skipped_bytes(self, head: bytes) -> int:
         """The length of the section that begins with ``head``, if readers skip such sections; 0 if
-        it has to be decoded. ``head`` has 8 bytes, or fewer at the end of the file."""
+        the section has to be decoded. ``head`` has 8 bytes, or fewer at the end of the file."""
         return 0
 
     # -- writing ---------------------------------------------------------------------------------
 
     @property
     def writes(self) -> bool:
-        """Whether dsort can encode shards with it."""
+        """Whether dsort can encode shards with this codec."""
         return len(self.levels) > 0
 
     def level_or_default(self, level: int | None) -> int:

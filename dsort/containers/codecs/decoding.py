@@ -15,8 +15,9 @@ from dsort.sizes import format_bytes
 STEP_BYTES = 1 << 20
 INPUT_BYTES = 256 << 10
 FIRST_INPUT_BYTES = 1 << 10
-"""The first input for each member; each further one is four times as long, up to ``INPUT_BYTES``.
-Bytes after the end of a short member are copied, and passed in again."""
+"""The first input for each member; each further one is four times as long, up to ``INPUT_BYTES``. A
+short first input saves time for short members: bytes after the end of a member are copied, and
+passed in again."""
 PADDING_BYTES = 4 << 10
 PARTS_MIN = 1 << 14
 PART_BYTES_MIN = 32
@@ -43,8 +44,8 @@ _TAR_MAGIC = slice(257, 262)
 class DecodingRules(Struct, frozen=True):
     """The settings of a job for decoding inputs. ``max_expansion``: how many times its length a
     shard may decode to. ``codec``: the codec of shards without a codec suffix in their names.
-    ``window_bytes``: how much decoded content a decoder may keep for back references, where the
-    buffer is not larger."""
+    ``window_bytes``: how much decoded content a decoder may keep for references back; if the buffer
+    is larger, its size is the limit."""
 
     max_expansion: float = EXPANSION_MAX_DEFAULT
     codec: Codec | None = None
@@ -53,7 +54,7 @@ class DecodingRules(Struct, frozen=True):
 
 def format_of(head: bytes) -> tuple[str, str]:
     """(format, its suffix) of a file that begins with ``head``; two empty texts if the format is
-    unknown. ``head``: 262 bytes, which a tar needs."""
+    unknown. ``head``: 262 bytes, because only the last of these identify a tar."""
     for magic, name, suffix in _FORMATS:
         if head.startswith(magic):
             return name, suffix
@@ -185,7 +186,7 @@ class Decoding:
                 self._input.at,
                 f"it has more than {PARTS_MIN:,} {self._codec.member_word}s, most of them empty "
                 "or of a few bytes",
-                hint="decode and encode it anew, which makes it one",
+                hint="decode and encode the file anew, which joins them",
             )
 
     def _pass_padding(self) -> None:
@@ -210,7 +211,7 @@ class Decoding:
         source = self._input
         try:
             decoder = self._codec.decoder(self._window)
-        except self._codec.errors as error:  # it has not seen a byte yet
+        except self._codec.errors as error:  # no byte has been passed in yet
             raise MemoryError(str(error)) from None
         size = FIRST_INPUT_BYTES
         while True:
@@ -233,7 +234,7 @@ class Decoding:
         try:
             return decoder.decompress(data, STEP_BYTES)
         except self._codec.errors as error:
-            if "allocation" in str(error).lower():  # zstd and lz4 have only words for that
+            if "allocation" in str(error).lower():  # zstd and lz4 have no class for it
                 raise MemoryError(str(error)) from None
             raise self._corrupt(
                 self._input.at - len(data),
@@ -248,7 +249,7 @@ class Decoding:
                 f"it decodes to more than {format_bytes(int(self._decoded_max))}: "
                 f"{self._max_expansion:g} times its length, plus "
                 f"{format_bytes(EXPANSION_FLOOR_BYTES)}",
-                hint="a bomb does; if this is data, set a larger max_expansion",
+                hint="it may be a decompression bomb; if it is data, set a larger max_expansion",
             )
 
     def _no_member(self, *, is_first: bool) -> CorruptShardError:
@@ -260,8 +261,8 @@ class Decoding:
             return self._corrupt(source.at, f"the file does not begin with a {self._what}")
         return self._corrupt(
             source.at,
-            f"the file is {found}, and no {self._codec.name} as its name says",
-            hint=f"call it by its suffix, which is {suffix}",
+            f"the file is {found}, but its name is that of a {self._codec.name} file",
+            hint=f"rename it, with the suffix {suffix}",
         )
 
     def _garbage(self, offset: int) -> CorruptShardError:

@@ -124,10 +124,10 @@ class _FrameDecoder:
             base = 1 << (10 + (head[5] >> 3))
             window = base + (base >> 3) * (head[5] & 7)
         if window > self._window_bytes_max:
-            more = "give more by --max-memory or memory_max_bytes, or "
+            more = "set a larger --max-memory or memory_max_bytes, or "
             raise _FrameError(
-                f"it refers back over {format_bytes(window)}, and there are "
-                f"{format_bytes(self._window_bytes_max)} of memory for that "
+                f"it needs a window of {format_bytes(window)}, and a window may take "
+                f"{format_bytes(self._window_bytes_max)} of memory "
                 f"({more if window <= WINDOW_BYTES_MAX else ''}encode it anew with a smaller "
                 "window)"
             )
