@@ -147,11 +147,11 @@ _READ_ROWS: Final = 1 << 14
 
 
 class Form(Struct, frozen=True):
-    """What MessagePack and CBOR do not have in common. ``read_header``: reads the header of an
-    item. ``item_sizes``: the sizes that the first bytes of items show. ``map_head``: returns the
-    header of a map of so many pairs. ``text``: returns a text, or bytes if it is not UTF-8.
-    ``bytes_head``: returns the header of so many bytes, ``ConversionError`` with the key of the
-    record if they are too many."""
+    """The functions and values that differ between MessagePack and CBOR. ``read_header``: reads the
+    header of an item. ``item_sizes``: the sizes that the first bytes of items show. ``map_head``:
+    returns the header of a map of so many pairs. ``text``: returns the item of a text, or of bytes
+    if the text is not UTF-8. ``bytes_head``: returns the header of so many bytes,
+    ``ConversionError`` with the key of the record if they are too many."""
 
     read_header: ReadHeader
     item_sizes: ItemSizes
@@ -168,7 +168,7 @@ class Objects(KeyedContainer):
     keeps_keys = True
     form: ClassVar[Form]
     member_extension = b""
-    """The extension of a record, after its key, while it is one object."""
+    """The extension of the one member of a record, after its key."""
 
     no_other_name = (
         "an object holds its own key, and cannot become {name}",
@@ -293,7 +293,7 @@ class Objects(KeyedContainer):
             for row in own:
                 extension = names[row][int(records.key_bytes[row]) + 1 :]
                 if extension == KEY_FIELD:
-                    raise _refused(key, "has a member called __key__, as the field of keys is")
+                    raise _refused(key, "has a member __key__, the name of the field of keys")
                 head += form.text(extension) + form.bytes_head(sizes[row], key)
                 literals[row] = head + members.literals.get(row, b"")
                 head = b""
@@ -313,8 +313,8 @@ def _refuse_tiny(members: MemberTable) -> None:
 def _documents(
     members: MemberTable, read: Callable[[int, int], bytes]
 ) -> Iterator[tuple[bytes, int, memoryview]]:
-    """(key, its first byte in the shard, its bytes) of each object. Neighbours are read at once;
-    only some rows of the columns become lists at a time, because these take 200 bytes a row."""
+    """(key, first byte in the shard, bytes) of each object. Neighbours are read at once; only some
+    rows of the columns become lists at a time, because these take 200 bytes a row."""
     assert members.own.key_bytes is not None
     first = 0
     while first < len(members):
@@ -353,7 +353,7 @@ def _msgpack_bytes_head(size_bytes: int, key: bytes) -> bytes:
     if size_bytes > _COUNTS_MAX:
         raise ConversionError(
             f"record {readable(key)} has a member of {size_bytes:,} bytes, and MessagePack "
-            "knows no bytes over 4 GiB",
+            "holds no bytes over 4 GiB",
             hint="choose another output_extension",
         )
     if size_bytes < 1 << 8:

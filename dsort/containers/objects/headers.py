@@ -16,7 +16,7 @@ OPEN_MAP: Final = 1 << 60
 
 
 class Kind:
-    """The kind of an item. Plain numbers, because millions of headers are read."""
+    """The kind of an item. Kinds are plain numbers, because millions of headers are read."""
 
     SCALAR: Final = 0  # the argument: how many bytes follow the header
     INTEGER: Final = 1  # the argument is the number itself
@@ -93,7 +93,7 @@ others."""
 def _sizes(read_header: ReadHeader) -> ItemSizes:
     sizes, items = [0] * 256, [0] * 256
     for first in range(256):
-        try:  # what both say is in the first byte
+        try:  # two headers that are equal depend on the first byte alone
             headers = {read_header(memoryview(bytes([first, *[each] * 8])), 0) for each in (0, 1)}
         except ValueError:
             continue

@@ -1,5 +1,5 @@
-"""A walk over the items of objects, from header to header, without recursion. Most items have a
-length that their first bytes show; many of them are passed over at a time.
+"""A walk over the items of objects, from header to header, without recursion. The first bytes of
+most items show their length; many such items are passed over at a time.
 
 A walk resumes where the last window ended, and passes over payload without reading it. The state
 kept for an object is bounded: how deep it is nested, and its fields if it is a map.
@@ -50,8 +50,8 @@ class WalkError(ValueError):
 
 class Field(NamedTuple):
     """One field of an object that is a map. ``start`` and ``size_bytes``: the place in the file of
-    the payload, if the value is bytes or text; otherwise of the whole value. ``number``: of an
-    integer. ``content``: the content of a value that is short, or was requested."""
+    the payload, if the value is bytes or text; otherwise of the whole value. ``number``: the value
+    of an integer. ``content``: the content of a value that is short, or was requested."""
 
     name: bytes
     kind: int
@@ -71,7 +71,7 @@ class _Open(Struct):
 
     @classmethod
     def of(cls, left: int) -> _Open:
-        """The list or map to which a ``left`` belongs that ``_skim`` returned."""
+        """The list or map with ``left`` items left, as ``_skim`` counts them."""
         if left > _LIST_MIN:
             return cls(-1, False)
         return cls(-1, True, OPEN_MAP - left) if left > _MAP_MIN else cls(left, False)
@@ -97,7 +97,7 @@ class ObjectWalk(Struct):
 
     @property
     def needs_bytes(self) -> int:
-        """The maximum number of bytes that the next window must hold."""
+        """The number of bytes that the next window must hold."""
         return min(HEADER_BYTES_MAX + FIELD_BYTES_MAX, self.size_bytes - self.at)
 
     def next_end(self, view: memoryview, base: int) -> int | None:
@@ -161,8 +161,8 @@ class ObjectWalk(Struct):
         return 0 if self.wanted in bytes(view[at:end]) else end
 
     def _pass_object(self, view: memoryview, index: int) -> bool:
-        """Pass over an object, if all of it is plain and its header tells the number of fields;
-        return whether it did."""
+        """Pass over an object if all its items are plain and its header has the number of its
+        fields; return whether the object was passed over."""
         view = view[: index + _ATTEMPT_BYTES]
         if index >= len(view) - _ROOM_BYTES:
             return False
@@ -242,7 +242,7 @@ class ObjectWalk(Struct):
         if top.pieces >= 0:
             self.at += _pieces_end(view, index, top.pieces, self.sizes[0]) - index
         elif len(self._open) == DEPTH_MAX:
-            return 0  # an item with items inside is refused there
+            return 0  # an item with items inside is too deep, and ``_begin`` refuses it
         elif len(self._open) > 1 or not top.is_map:
             before = top.left - 1 if top.left > 0 else len(view)
             end, left, around = self._skim(view, index, before, depth=len(self._open))
@@ -269,7 +269,7 @@ class ObjectWalk(Struct):
         ``OPEN_LIST`` or ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
-        # No header is longer: up to `stop`, the window does not cut one off.
+        # No header is longer than HEADER_BYTES_MAX: none that begins before `stop` is cut off.
         room, stop = DEPTH_MAX - 1 - depth, len(view) - HEADER_BYTES_MAX
         while at < stop:
             if not left:
@@ -431,8 +431,8 @@ class ObjectWalk(Struct):
 
 
 def _pieces_end(view: memoryview, at: int, kind: int, sizes: tuple[int, ...]) -> int:
-    """The index after the pieces of ``kind`` from index ``at`` on; it stops at a piece whose length
-    is not in its first byte."""
+    """The index after the pieces of ``kind`` from index ``at`` on, or of the first piece whose
+    length is not in its first byte."""
     major, stop = (2 if kind == Kind.BYTES else 3), len(view) - HEADER_BYTES_MAX
     while at < stop and view[at] >> 5 == major and sizes[view[at]]:
         at += sizes[view[at]]
