@@ -53,7 +53,8 @@ ODDITIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Lines(KeyedContainer):
-    """The base of both kinds. ``key_field``: where keys are; "": lines are numbered."""
+    """The base of JSON lines and text. ``key_field``: the JSON pointer to keys; "": lines are
+    numbered."""
 
     strips_final_newline: bool = False
 
@@ -65,7 +66,7 @@ class Lines(KeyedContainer):
     is_json = False
 
     no_other_name = (
-        "a line has no name apart from what it says, and cannot become {name}",
+        "a line has no name apart from its content, and cannot become {name}",
         "duplicate_keys: warn keeps both records; shards of .tar have names",
     )
 
@@ -132,7 +133,7 @@ class LonePayload(Struct):
     size_bytes: int = 0
     feed_at: int = -1  # the offset of the first line feed
     has_text: bool = False
-    pieces: list[bytes] = field(default_factory=list)  # of JSON, if that is short
+    pieces: list[bytes] = field(default_factory=list)  # kept only of short JSON
 
     def add(self, piece: memoryview | bytes) -> None:
         """Check the next piece."""
@@ -154,7 +155,7 @@ class LonePayload(Struct):
         # of its line.
         if self.feed_at >= 0:
             if self.feed_at == self.size_bytes - 1:
-                hint = "strip_final_newline: true leaves it out; it does not come back"
+                hint = "strip_final_newline: true removes this line feed for good"
                 raise self._refused("ends in a line feed", hint)
             raise self._refused("has several lines")
         is_short = self.size_bytes <= JSON_BYTES_MAX
@@ -192,7 +193,7 @@ def _check_key(pointer: JsonPointer, document: bytes, key: bytes, suffix: str) -
         return
     raise ConversionError(
         f"record {readable(key)} would have another key in a {suffix} shard: its field "
-        f"{shortened(pointer.text)} does not say so",
+        f"{shortened(pointer.text)} does not have this key",
         hint="choose the key_field that holds the keys, or leave it out: then records are numbered",
     )
 
