@@ -173,7 +173,7 @@ class FrameScan:
 
     def _mismatch(self, start: int, *, of_length: bool) -> CorruptShardError:
         what = "the length of a record" if of_length else "a record"
-        return CorruptShardError(self._shard, start, f"{what} does not have its checksum")
+        return CorruptShardError(self._shard, start, f"{what} does not match its checksum")
 
     def _cut_short(self, start: int) -> CorruptShardError:
         return CorruptShardError(self._shard, start, "the shard ends within a record")
@@ -276,7 +276,7 @@ def _key(record: memoryview, wanted: bytes) -> bytes:
             start, size = feature.ranges[0]
             if size:
                 return bytes(record[start : start + size])
-        raise NoExampleError("the feature has not one value, of bytes or int64")
+        raise NoExampleError("the feature does not have one value of the type bytes or int64")
     raise NoExampleError("there is no such feature")
 
 

@@ -1,5 +1,5 @@
-"""``tf.train.Example`` as bytes: where the values of its features are, and frames of Examples that
-are made around the payloads of members, for all records of a shard at once.
+"""Reads and makes the bytes of ``tf.train.Example``: finds the values of features, and makes frames
+of Examples around the payloads of members, for all records of a shard at once.
 
 Nothing is passed over: a field that has no place in an Example is an error, because it would be
 lost in a conversion."""
@@ -32,8 +32,8 @@ VALUES_MAX: Final = 1 << 20
 """The maximum number of values of one record: more would be objects of many times the record's
 size."""
 PARTS_MAX: Final = 1 << 17
-"""The maximum number of features, lists and values of bytes of one record. Each is an object, even
-if it has but two bytes, and nearly each becomes a member."""
+"""The maximum number of features, lists and values of bytes of one record. Each of them is an
+object, though it may have only two bytes, and nearly all become members."""
 WINDOW_BYTES: Final = 4096
 """The number of bytes read at once. Heads of features are small, and lie between values that are
 passed over."""
@@ -50,8 +50,8 @@ class NoExampleError(ValueError):
 
 
 class Feature(Struct):
-    """One feature. ``ranges``: the values of a bytes feature as (start, bytes). ``numbers``: of
-    other features, their values."""
+    """One feature. ``ranges``: the values of a bytes feature as (start, bytes). ``numbers``: the
+    values of any other feature."""
 
     name: bytes
     kind: Kind = ""
@@ -78,8 +78,8 @@ def _text(number: float) -> str:
 
 
 class ExampleBytes:
-    """Records of one shard, read through a small window that moves with them, so that large values
-    cost nothing.
+    """Reads the records of one shard through a small window, so that large values are passed over
+    unread.
 
     By field numbers, an Example is ``{1: Features}``; Features are a map ``{1: {1: name, 2:
     Feature}}``; a Feature is ``{1: BytesList}``, ``{2: FloatList}`` or ``{3: Int64List}``; and each
@@ -143,7 +143,7 @@ class ExampleBytes:
                 ranges.append((at, size))
             elif feature.kind == "float" and wire in (_BYTES, _FIXED32):
                 if size % _FLOAT.size:
-                    raise NoExampleError("a list of floats has no whole number of them")
+                    raise NoExampleError("the length of a list of floats is no multiple of 4 bytes")
                 self._count(size // _FLOAT.size)
                 numbers += np.frombuffer(self._bytes(at, size), "<f4").tolist()
             elif feature.kind == "int64" and wire == _BYTES:
@@ -182,7 +182,7 @@ class ExampleBytes:
             else:
                 raise NoExampleError(f"it is no protocol buffer (wire type {wire})")
             if size > stop - at:
-                raise NoExampleError("a field is longer than what it is in")
+                raise NoExampleError("a field is longer than the message around it")
             yield tag >> 3, wire, at, size
             at += size
 
@@ -190,7 +190,7 @@ class ExampleBytes:
         """(value, offset of the next byte)."""
         place, window = at - self._base, self._window
         if at < stop and 0 <= place < len(window) and window[place] < 0x80:
-            return window[place], at + 1  # as most are
+            return window[place], at + 1  # most numbers take one byte
         value = 0
         for shift in range(0, 70, 7):
             if at >= stop:
@@ -261,9 +261,9 @@ def length_checksums(lengths: Int64s) -> UInt32s:
 
 def row_checksums(rows: NDArray[np.uint8]) -> UInt32s:
     """The CRC-32C of each row of a table, shape ``(n,)``. Rows have at most ``ROW_BYTES_MAX`` bytes
-    and most columns are the same in all of them. It is the first row's checksum, changed for each
-    byte that differs: 2 ns for each column that is not the same, where a call for a row takes 250
-    ns."""
+    and most columns are the same in all of them. Each checksum is that of the first row, changed
+    for each byte that differs. This takes 2 ns for each column that differs; a call for a row would
+    take 250 ns."""
     count, width = rows.shape
     found = np.full(count, crc32c(rows[0].tobytes()) if count else 0, np.uint32)
     if count > 1:
@@ -354,8 +354,8 @@ def packed_frames(members: MemberTable, records: FormedRecords, payloads: Payloa
     range_length = members.range_length.copy()
     range_length[rows[is_number]] = 0
     if payloads.are_sealed_later:
-        # This saves a slice: the seal overwrites the bytes that follow the last payload in its
-        # shard.
+        # The range of the last payload also takes the bytes behind it, which the seal overwrites:
+        # room for the seal would be one more slice.
         ends = members.payload_start[rows[last]] + range_length[rows[last]]
         fits = in_shard[last] & (ends + TAIL_BYTES <= payloads.shard_bytes)
         range_length[rows[last[fits]]] += TAIL_BYTES
@@ -415,15 +415,17 @@ def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColum
 def _checksums(
     literals: BytesColumn, first: Int64s, payloads: Payloads, rows: Int64s, in_shard: Bools
 ) -> UInt32s:
-    """For each member, the checksum of its record up to its end, without the heads of frames, with
-    which the ``literals`` at ``first`` begin. ``in_shard``: whether its payload is not a literal.
+    """For each member, the checksum of its record up to the end of the member, without the heads of
+    frames, with which the ``literals`` at ``first`` begin. ``in_shard``: whether the payload of the
+    member is a range of the shard, and not a literal.
 
-    They are computed for the first members of all records, then for the second ones, and so on."""
+    The checksums are computed for the first members of all records, then for the second ones, and
+    so on."""
     begins = literals.offsets[:-1].copy()
     begins[first] += HEAD_BYTES
     stops, blob = literals.offsets[1:], literals.blob.tobytes()
     counts = np.diff(first, append=len(rows))
-    found = np.zeros(len(rows) + 1, np.uint32)  # and 0, the checksum before the first
+    found = np.zeros(len(rows) + 1, np.uint32)  # the last: before the first
     own, before = first, np.full(len(first), len(rows))
     while len(own):
         width = literals.width
@@ -466,12 +468,12 @@ def _feature_name(key: bytes, suffix: bytes) -> bytes:
     if suffix == b".":
         why = "has an empty extension"
     elif feature == KEY_FEATURE:
-        why = "is the feature that the key goes to"
+        why = "would be the feature of the key"
     if not is_utf8(feature):
-        why = "is no UTF-8, which names of features are"
+        why = "is not UTF-8, as names of features are"
     if why:
         raise ConversionError(
-            f"record {readable(key)} has a member {readable(key + suffix)}: that {why}",
+            f"record {readable(key)} has a member {readable(key + suffix)} that {why}",
             hint="rename the member",
         )
     return feature
