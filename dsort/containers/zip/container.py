@@ -134,7 +134,7 @@ class LocalScan:
         some = slice(row, int(np.searchsorted(self._start, end - LOCAL.size, side="right")))
         start = self._start[some]
         heads = records_at(window, start - offset, LOCAL_DTYPE)
-        self._fail_where(some, heads["magic"] != _MAGIC, "has no local header where it should")
+        self._fail_where(some, heads["magic"] != _MAGIC, "has no local header at its place")
         data = start + LOCAL.size + heads["name_bytes"] + heads["extra_bytes"].astype(np.int64)
         stop = data + self.directory.stored[self.order[some]]
         self._fail_where(some, stop > self._limit[some], "overlaps with what follows it")
@@ -162,8 +162,8 @@ class LocalScan:
             self.directory.fail(int(self.order[some][int(np.argmax(wrong))]), text)
 
     def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
-        """Refuse local headers that contradict the directory; note headers that say less than
-        it."""
+        """Refuse local headers that contradict the directory; note headers that have less
+        information."""
         directory, rows = self.directory, self.order[some]
         entries = records_of(directory.heads, rows)
         text = "has another {} in its local header than in the central directory"
@@ -222,8 +222,8 @@ class LocalScan:
         fits = {
             16: marked & (words[:, 1:4] == narrow).all(axis=1),
             24: marked & (words[:, 1:6] == wide).all(axis=1),
-            # Without its mark. If the length of an extra is wrong, a descriptor with its mark looks
-            # like this.
+            # Without a mark. If the length of an extra is wrong, a descriptor with a mark looks
+            # like one without a mark.
             12: (words[:, 0:3] == narrow).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
             20: (words[:, 0:5] == wide).all(axis=1) & (before != _DESCRIPTOR_MAGIC),
         }
@@ -234,7 +234,7 @@ class LocalScan:
             length[fit & (behind == size_bytes)] = size_bytes
         if not length.all():
             row = int(rows[int(np.argmin(length))])
-            directory.fail(row, "has no data descriptor, or another than the central directory")
+            directory.fail(row, "has no data descriptor that matches the central directory")
         self.places.stop[places] = stop + length
 
 

@@ -64,7 +64,7 @@ class ZipEnd(Struct, frozen=True):
     directory_end: int
     entries: int
     entries_modulo: int  # the number of entries is known modulo this
-    shift: int  # added to offsets in the zip: bytes before it that they do not count
+    shift: int  # bytes before the zip, which its offsets do not count
     comment_bytes: int = 0
     trailing_bytes: int = 0
 
@@ -95,7 +95,7 @@ def _end(shard: str, tail: bytes, base: int) -> ZipEnd:
     start = directory_end - size
     if start - offset < 0 or start < 0 or shift64 not in (None, start - offset):
         raise CorruptShardError(
-            shard, base + at, "its end record does not say where the central directory is"
+            shard, base + at, "its end record does not show where the central directory is"
         )
     return ZipEnd(start, directory_end, count, modulo, start - offset, comment_bytes, trailing)
 
@@ -140,10 +140,10 @@ def _read_large_end(
     place -= END64.size
     if place < 0 or tail[place : place + 4] != END64_MAGIC:
         raise CorruptShardError(
-            shard, base + at, "there is no zip64 end record before its locator, or a long one"
+            shard, base + at, "no zip64 end record of the usual length is before its locator"
         )
     fields = END64.unpack_from(tail, place)
-    # The length in the record does not count its first 12 bytes; more of it is an extension.
+    # The length in the record does not count its first 12 bytes; a longer one has extensions.
     if fields[1] != END64.size - 12:
         raise CorruptShardError(shard, base + place, "a zip64 end record of another length")
     return fields[4:]
@@ -252,14 +252,14 @@ def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Direc
     if count % end.entries_modulo != end.entries:
         fail(
             end.directory_end,
-            f"the central directory has {count:,} entries, its end record says {end.entries:,}",
+            f"the central directory has {count:,} entries, its end record has {end.entries:,}",
         )
     return _directory(shard, end, pieces)
 
 
 def _whole_entries(window: memoryview) -> tuple[Records, UInt8s, int]:
     """(heads, bytes, needed) for the whole entries at the start of ``window``. ``needed`` is the
-    length of the first entry if not even that one is whole; -1 if it is no entry."""
+    length of the first entry if this entry is not whole; -1 if no entry begins there."""
     piece: UInt8s = np.frombuffer(window, np.uint8)
     starts, needed = _entry_starts(piece)
     heads = records_at(piece, starts, ENTRY_DTYPE)
@@ -304,7 +304,7 @@ _VARIABLE = ("name_bytes", "extra_bytes", "comment_bytes")
 
 def _entry_starts(piece: UInt8s) -> tuple[Int64s, int]:
     """(starts of the consecutive whole entries from the first byte on, needed). ``needed`` is the
-    length of the first entry if not even that one is whole; -1 if it is no entry."""
+    length of the first entry if this entry is not whole; -1 if no entry begins there."""
     nothing = np.zeros(0, np.int64)
     if len(piece) < ENTRY.size:
         return nothing, ENTRY.size
@@ -371,7 +371,9 @@ def _read_large(directory: Directory) -> None:
         values = np.ascontiguousarray(raw).view("<i8").reshape(-1)
         column[rows] = values
         at[rows] += 8
-        directory.fail_where((column < 0) | (column > _LONGEST), "is said to be over 4 EiB long")
+        directory.fail_where(
+            (column < 0) | (column > _LONGEST), "has a size or a place of over 4 EiB"
+        )
     several = (heads["disk"] == MANY) & has
     if several.any():
         directory.fail_where(several & (at + 4 > end), "has no zip64 field for its disk")
@@ -389,9 +391,12 @@ def _refuse(directory: Directory) -> None:
     known = np.isin(method, (STORED, DEFLATE, *OTHER_METHODS))
     if not known.all():
         row = int(np.argmin(known))
-        directory.fail(row, f"is compressed by method {method[row]}, which dsort does not know")
+        directory.fail(row, f"is compressed by method {method[row]}, which dsort does not support")
     fail(heads["disk"] != 0, "is on another disk of a zip of several")
-    fail((method == STORED) & (directory.stored != directory.size), "is stored in two sizes")
+    fail(
+        (method == STORED) & (directory.stored != directory.size),
+        "is not compressed, but has two sizes",
+    )
     fail(heads["name_bytes"] == 0, "has no name")
     fail(heads["extra_bytes"] > EXTRA_BYTES_MAX, "has an extra of nearly 64 KiB")
     nul = np.flatnonzero(directory.names.blob == 0)

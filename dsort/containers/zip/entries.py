@@ -41,9 +41,10 @@ from dsort.data.row_bytes import row_by_row, side_by_side, spread
 from dsort.naming.names import is_utf8
 
 LARGE_PLACE_BYTES: Final = 12
-"""How many bytes more each entry takes in a shard of 4 GiB and more: a zip64 field with the place,
-or the place and the disk after the sizes, if the member has 4 GiB and a zip64 field, its first, for
-these. So the length of a directory is known before it is written."""
+"""How many bytes more each entry takes in a shard of 4 GiB and more. An entry gets a zip64 field
+with its place. If its first field is a zip64 field already, with the sizes of a member of 4 GiB,
+this field gets place and disk, which takes as many bytes. So the length of a directory is known
+before it is written."""
 
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
@@ -217,8 +218,8 @@ def local_header(directory: Directory, row: int) -> bytes:
 
 
 def renamed(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if that cannot
-    be a name."""
+    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if a text
+    cannot be a name."""
     lengths = names.lengths
     if not bool(((lengths > 0) & (lengths <= NAME_BYTES_MAX)).all()):
         raise ValueError("a zip has names of 1 to 65,535 bytes")
@@ -274,8 +275,8 @@ def _local_without_other_name(row: int, headers: bytes) -> bytes:
 
 
 def _for_other_name(entry: bytes, headers: bytes) -> bytes:
-    """``entry``, without fields that are only right for its old name if ``headers`` have another
-    one."""
+    """``entry``. If ``headers`` have another name, fields that are valid only with the old name are
+    removed."""
     local, new_name, _, _ = _parts(headers, LOCAL)
     fields, name, extra, comment = _parts(entry)
     if new_name != name:
@@ -286,7 +287,7 @@ def _for_other_name(entry: bytes, headers: bytes) -> bytes:
 
 
 def link_target(headers: bytes) -> bytes:
-    """The target of a symbolic link. Its member consists only of its headers."""
+    """The target of a symbolic link, which is in its headers: such a member has no payload."""
     fields, _, _, data = _parts(headers, LOCAL)
     if fields[3] == DEFLATE:
         return _inflate_all(data)
@@ -341,6 +342,6 @@ def inflated(
     else:
         data = b""
     if at != size_bytes or data or decoder.unused_data or not decoder.eof:
-        raise ValueError("inflates to another size than the central directory says")
+        raise ValueError("inflates to another size than that in the central directory")
     if found != checksum:
-        raise ValueError("has another CRC-32 than the central directory says")
+        raise ValueError("has another CRC-32 than that in the central directory")

@@ -106,7 +106,7 @@ def extra_fields(extra: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def without_extras(extra: bytes, *ids: int) -> bytes:
-    """The extra field, without the parts that have these ``ids``."""
+    """``extra`` without the fields that have these ``ids``."""
     kept, at = [], 0
     for start, kind, data in extra_fields(extra):
         stop = start + _FIELD.size + len(data)
@@ -194,8 +194,8 @@ ODDITIES = (
         "unlisted_bytes",
         inspected="unlisted_bytes",
         text="[byte|bytes] between entries that the central directory does not list",
-        shortfall="{count:,} bytes between its entries are in none that its central directory "
-        "lists",
+        shortfall="{count:,} bytes between its entries are in no entry that its central "
+        "directory lists",
     ),
     OddityKind(
         "leading_bytes",
@@ -221,8 +221,8 @@ ODDITIES = (
         "local headers at which some readers stop; these were] written anew from the central "
         "directory: {names}",
         inspected="odd_headers",
-        text="[entry whose local header says|entries whose local headers say] less than the "
-        "central directory",
+        text="[entry whose local header has|entries whose local headers have] less information "
+        "than the central directory",
     ),
     OddityKind(
         "cp437_names",

@@ -188,7 +188,7 @@ def test_an_entry_that_the_directory_does_not_list_is_a_shortfall() -> None:
     cut = patched(patched(cut, end + 8, 3), end + 10, 3)
     cut = patched(cut, end + 12, end - central(data), 4)
     assert [name for name, _ in contents(cut)] == ["a.bin", "d/b.bin", "d/c.txt"]
-    assert "in none that its central directory lists" in scan(cut).notes.shortfall
+    assert "in no entry that its central directory lists" in scan(cut).notes.shortfall
 
 
 def test_a_local_header_without_sizes_is_written_anew() -> None:
