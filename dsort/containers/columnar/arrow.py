@@ -1,4 +1,4 @@
-"""pyarrow, which is loaded when a name of it is first used: that takes 0.1 s, and memory in each
+"""pyarrow, loaded when one of its names is first used: loading takes 0.1 s, and memory in each
 worker, and jobs without tables do not need it."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class _Arrow:
         self._size_bytes = source.size_bytes
         self._source = source
         self._inflated_max = inflated_max
-        self._first_rows: list[int] | None = None  # of each batch, followed by the number of rows
+        self._first_rows: list[int] | None = None  # of each batch, then the number of all rows
 
     def memory_bytes(self) -> int:
         return self._size_bytes
@@ -175,7 +175,7 @@ class ArrowFile(_Arrow):
         except (OSError, ValueError):
             return
         if between >= ARROW_PADDING_BYTES:
-            raise ValueError("another Arrow file follows it: put its rows into one file")
+            raise ValueError("a second Arrow file follows: write the rows of both to one")
 
     def _messages(self, whole: memoryview) -> Iterator[Any]:
         return file_messages(whole, self._places)
@@ -205,4 +205,4 @@ class ArrowStream(_Arrow):
         if self._source.read(max(end - 8, 0), min(8, end)) != END_MARK:
             raise ValueError("the stream ends without its end mark: it may be cut off")
         if end != self._source.size_bytes:
-            raise ValueError(f"the stream ends at byte {end:,}, and something follows")
+            raise ValueError(f"the stream ends at byte {end:,}, and more bytes follow")

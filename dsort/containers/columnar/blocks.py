@@ -36,10 +36,10 @@ ALIGNMENT = 8
 class DealtBlock(Struct, frozen=True):
     """The rows of one partition: ``pieces``, with ``size_bytes`` in all.
 
-    They are, in order: a header (which leaves are away from the batch, which of them stay in their
-    shard, which have each value after its length, how long the message is); the light batch as a
-    message of Arrow IPC without its schema; and for each leaf that is away, the bytes of its values
-    or their places in the input shard."""
+    The pieces are, in order: a header (which leaves are away from the batch, which of them stay in
+    their shard, which have each value after its length, how long the message is); the light batch
+    as a message of Arrow IPC without its schema; and for each leaf that is away, the bytes of its
+    values or their places in the input shard."""
 
     partition: int
     rows: int
@@ -212,7 +212,8 @@ class RowGroup:
     group."""
 
     def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
-        """``columns``: these become pages as they are added; all blocks come without them."""
+        """``columns``: the values of these become pages when rows are added; their leaves are away
+        from all blocks."""
         self.schema = schema
         self._leaves = leaves_of(schema)
         self.columns = tuple(columns)

@@ -40,16 +40,17 @@ from dsort.naming.names import KEY_COLUMN, position_key, shortened
 
 BATCH_BYTES = 8 << 20
 ROW_BYTES_MIN = 16
-"""The size that a row counts at least: a few bytes may hold any number of nulls."""
+"""The least size that is counted for a row, because a few bytes may hold any number of nulls."""
 MEMBER_BYTES_MIN = 256
-"""The size that a row or cell counts at least as a member, whose header in a tar has 512 bytes."""
+"""The least size that is counted for a row or cell as a member, whose header in a tar has 512
+bytes."""
 POSITION_DIGITS = 9
 
 
 def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
-    """The record keys of a batch: from the column ``key_field``, from ``KEY_COLUMN`` if that is "",
-    or else positions of rows. The first row of the batch is row ``first`` of its shard.
-    ``InputError`` for a row without a key."""
+    """The record keys of a batch: from the column ``key_field``; if that is "", from
+    ``KEY_COLUMN``; if there is no such column, the positions of rows. The first row of the batch is
+    row ``first`` of its shard. ``InputError`` for a row without a key."""
     if not key_field and KEY_COLUMN in batch.schema.names:
         key_field = KEY_COLUMN
     if not key_field:
@@ -94,7 +95,7 @@ def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
     except (ValueError, ArithmeticError, TypeError) as error:
         raise ConversionError(
             f"column {shortened(name)} cannot become members: {first_line(error)}",
-            hint="take out the column first, or keep to tables",
+            hint="drop the column first, or write tables",
         ) from None
 
 
@@ -108,7 +109,9 @@ def _contents(column: Any) -> Iterator[bytes | None]:
         paths = column.field("path")
         for value, path, is_there in zip(contents, paths, column.is_valid(), strict=True):
             if is_there.as_py() and not value.is_valid and path.is_valid:
-                raise ValueError(f"{path.as_py()[:200]} is a path, and its bytes are elsewhere")
+                raise ValueError(
+                    f"{path.as_py()[:200]} is a path, and its file is not in the shard"
+                )
             yield _content(value.as_py()) if is_there.as_py() else None
         return
     if "[ns" in str(kind):  # Python's times have no nanoseconds, which would be lost

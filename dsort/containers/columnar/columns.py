@@ -21,12 +21,12 @@ from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 # Cells whose values a user's function receives and returns: types by name, and content as values.
 #
 # Between a worker and the process of the function, a value is the content of a member: a number
-# or text as it is written, a list or struct in JSON. The type of its column defines which.
+# or text as it is written, a list or struct in JSON. The type of the column decides which form.
 
 
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
-    """``schema`` without some columns, and with others that are new or replace a column of the same
-    name; their types are by name. Metadata about columns is left out."""
+    """``schema`` without some columns, and with ``columns``, which are new or replace a column of
+    the same name. ``columns``: the name of the type of each. Metadata about columns is left out."""
     fields = {field.name: field for field in schema if field.name not in dropped}
     for name, kind in columns.items():
         fields[name] = pa.field(name, _type_named(kind))
@@ -45,9 +45,9 @@ def cell_decoders(schema: Any) -> dict[str, str]:
     for field in schema:
         if not is_struct_of_bytes(field.type) and _has_bytes_within(field.type):
             raise InputError(
-                f"column {shortened(field.name)} has the type {shortened(str(field.type))}, whose "
-                "bytes no function can be given",
-                hint="take out the column first",
+                f"column {shortened(field.name)} has the type {shortened(str(field.type))}, with "
+                "bytes inside, which cannot be passed to a function",
+                hint="drop the column first",
             )
     return {field.name: _decoder(field.type) for field in schema}
 
@@ -101,7 +101,7 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
     except (ValueError, RecursionError, pa.ArrowException):
         raise ConversionError(
             f"{readable(name)} of shard {shard} is no value of type {kind}",
-            hint="columns: of the step says which types the columns have that it makes",
+            hint="the field columns of the step sets the types of its columns",
         ) from None
 
 
@@ -114,7 +114,7 @@ def typed_array(shard: str, name: str, values: Sequence[Any], kind: Any) -> Any:
         text = (str(error).splitlines() or [""])[0][:200]
         raise ConversionError(
             f"column {name} of shard {shard} cannot be of type {kind}: {text}",
-            hint="columns: of the step says which types the columns have that it makes",
+            hint="the field columns of the step sets the types of its columns",
         ) from None
 
 
@@ -200,8 +200,8 @@ def batch_of_records(
                 raise ConversionError(
                     f"member {readable(key + extension)} of shard {shard} has no column: no member "
                     "of the first input has its extension",
-                    hint="put a shard that has all of them first; stray_members: drop leaves out "
-                    "what has none",
+                    hint="put a shard with all extensions first; stray_members: drop leaves out "
+                    "members without an extension",
                 )
             columns[name][row] = _value(shard, key, extension, content, schema.field(name).type)
     arrays = [_array(shard, field.name, columns[field.name], field.type) for field in schema]
@@ -229,7 +229,9 @@ def _value(shard: str, key: bytes, extension: bytes, content: bytes, kind: Any) 
         return content, readable(key.rpartition(b"/")[2] + extension).encode()
     if pa.types.is_int64(kind):
         if not text_is_whole_number(content):
-            raise _unfit(shard, key + extension, "is no whole number as those of the first input")
+            raise _unfit(
+                shard, key + extension, "is no whole number, unlike those of the first input"
+            )
         return int(content)
     if pa.types.is_string(kind):
         return _utf8(shard, key + extension, content, "text")
@@ -261,5 +263,5 @@ def _utf8(shard: str, name: bytes, content: bytes, what: str) -> bytes:
 def _unfit(shard: str, name: bytes, reason: str) -> ConversionError:
     return ConversionError(
         f"{readable(name)} of shard {shard} {reason}",
-        hint="put a shard with such a member first: the first input decides what columns are",
+        hint="put a shard with such a member first: the first input decides the types",
     )

@@ -1,4 +1,4 @@
-"""Reads the column chunks from the footer of a Parquet file: places, sizes, codecs."""
+"""Reads the column chunks from the footer of a Parquet file: their places, sizes and codecs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 class Chunk(NamedTuple):
     """A column of a row group. ``values``: how many it has. ``stored_bytes``: its length.
-    ``inflated_bytes``: its length before it was compressed. ``page``, ``dictionary``: where its
-    data pages begin, and its dictionary (0: it has none)."""
+    ``inflated_bytes``: its length before it was compressed. ``page``: where its data pages begin.
+    ``dictionary``: where its dictionary begins; 0: it has none."""
 
     codec: int
     values: int
@@ -161,8 +161,8 @@ def _encrypted(data: bytes, at: int) -> NotImplementedError:
 
 
 def _noted(seen: int, number: int) -> int:
-    """The numbers of the fields read so far, one bit each. It is needed because readers differ
-    about fields that occur twice."""
+    """The numbers of the fields read so far, one bit each. ``ValueError`` for a field that occurs
+    twice, because readers differ about such fields."""
     if not 0 <= number <= _NUMBER_MAX or seen >> number & 1:
         raise ValueError("a footer has a field twice")
     return seen | 1 << number
@@ -217,8 +217,8 @@ def int96_columns(elements: Sequence[ThriftStruct]) -> set[int]:
 
 def refuse_wrapped(opened: Callable[..., Any], path: str, groups: Sequence[int], rows: int) -> None:
     """``NotImplementedError`` if pyarrow wraps a value of the column ``path`` around, in some row
-    groups. To find out, the values are also read in seconds, ``rows`` at a time: these hold any
-    INT96."""
+    groups. To find out, the values are also read in seconds, ``rows`` at a time: 64 bits of seconds
+    hold any INT96."""
     readers = (opened(), opened(coerce_int96_timestamp_unit="s"))
     batches = [
         each.iter_batches(rows, row_groups=list(groups), columns=[path], use_threads=False)

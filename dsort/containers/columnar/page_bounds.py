@@ -1,8 +1,8 @@
 """Checks what pages of Parquet declare before pyarrow allocates memory for it: inflated lengths,
 sizes of decoded values, and CRC-32s.
 
-A few bytes of a shard may stand for many values: by dictionaries, by shared prefixes, by lists of
-equal items.
+A few bytes of a shard may stand for many values: by dictionaries, by shared prefixes, or by lists
+of equal items.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dsort.errors import CorruptShardError, UnsupportedShardError
 from dsort.sizes import format_bytes
 
 Headers = Callable[[int, int], tuple[ThriftStruct, int]]
-"""Returns the Thrift struct that begins at a byte of a shard, and where it ends; it ends before
-another byte. ``ValueError`` if there is none."""
+"""Returns (a Thrift struct of a shard, its end), given the byte at which it begins and the byte
+before which it must end. ``ValueError`` if there is no such struct."""
 
 HEADER_BYTES_MAX = 1 << 20
 _UNCOMPRESSED, _COMPRESSED, _CRC = 2, 3, 4  # fields of a page header, by number
@@ -33,8 +33,8 @@ _KIND, _DICTIONARY_PAGE = 1, 2
 _DICTIONARY_CODED, _DELTA_BYTE_ARRAY = (2, 8), 7
 UNSEEN_BYTES_MAX = 4 << 30
 """How many bytes the values of a dictionary may add up to in a row group before a job reads the
-dictionary. Reading it takes 2 ms if a writer put its first 1,024 texts of 3 KB into one, a third of
-the time for small groups."""
+dictionary. To read a dictionary of 1,024 texts of 3 KB takes 2 ms, a third of the time for a small
+row group."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4
 
@@ -49,13 +49,13 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
             shard,
             0,
             f"{what} take {format_bytes(size_bytes)}, more than {format_bytes(int(bytes_max))}",
-            hint="a bomb does; if this is data, set a larger max_expansion",
+            hint="it may be a decompression bomb; if it is data, set a larger max_expansion",
         )
 
 
 class ColumnPages(Struct):
     """Inflated lengths of some pages of a column: of the longest page, of its dictionary, and of
-    the longest page in which each value declares how much it shares with the one before.
+    the longest page in which each value declares how much it shares with the value before it.
     ``values``: how many values the column has. ``coded``: how many of its values are numbers in the
     dictionary."""
 
@@ -129,7 +129,7 @@ def _pages(
 
 def is_intact(header: ThriftStruct, page: memoryview | bytes) -> bool:
     """Whether the bytes of a page, as they are stored, have the CRC-32 in its header. True if the
-    header has none. ``TypeError`` for one that is not a number."""
+    header has no CRC-32. ``TypeError`` for a CRC-32 that is not a number."""
     if _CRC not in header:
         return True
     crc: int = header[_CRC][1]
@@ -197,10 +197,10 @@ def decoded_columns(
     unseen_max: int,
 ) -> list[DecodedColumn]:
     """The decoded sizes of the columns of some ``kinds`` in row group ``number``, which has
-    ``rows`` rows. ``pages``: of these columns. The sizes leave out texts that are stored one by
-    one, shared prefixes in lists, and values of dictionaries that add up to at most ``unseen_max``.
-    Items of lists are counted one by one only if nothing else shows whether they take less than
-    ``bytes_max``."""
+    ``rows`` rows. ``pages``: the lengths of pages of these columns. The sizes leave out texts that
+    are stored one by one, shared prefixes in lists, and values of dictionaries that add up to at
+    most ``unseen_max``. Items of lists are counted one by one only if nothing else shows whether
+    they take less than ``bytes_max``."""
     found = []
     for at, each in pages.items():
         kind, count = kinds[at], each.values
@@ -222,7 +222,7 @@ def decoded_columns(
 
 def _longest(opened: Opened, number: int, path: str, bytes_max: int) -> int:
     """The length of the longest value in the dictionary of a column. If pyarrow does not return the
-    dictionary, as when the first value is null, it is the upper limit ``bytes_max``."""
+    dictionary, as when the first value is null, the result is the upper limit ``bytes_max``."""
     batch = next(_as_dictionary(opened, number, path, 1), None)
     leaf = _leaf(batch.column(0)) if batch is not None else None
     if leaf is None or not pa.types.is_dictionary(leaf.type) or not len(leaf.dictionary):
@@ -275,7 +275,7 @@ UNREAD_MAGICS = {
 @contextmanager
 def arrow_errors(shard: str) -> Iterator[None]:
     """The body reads bytes of ``shard``. Its errors become ``CorruptShardError`` if bytes are
-    invalid, and ``UnsupportedShardError`` if it cannot read their content."""
+    invalid, and ``UnsupportedShardError`` if pyarrow or dsort cannot read their content."""
     try:
         yield
     except NotImplementedError as error:
@@ -291,7 +291,7 @@ def arrow_errors(shard: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of pyarrow says, in one line."""
+    """The first line of an error of pyarrow."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:300]
 

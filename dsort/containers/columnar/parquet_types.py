@@ -31,8 +31,8 @@ _IN_UTC = 1  # of a TIME
 _LOGICAL_NAMES = {_ENUM: "ENUM", _TIME: "TIME WITH TIME ZONE", 13: "BSON"}
 _LOGICAL_NAMES |= {16: "VARIANT", 17: "GEOMETRY", 18: "GEOGRAPHY"}
 _CONVERTED_TIMES = frozenset({7, 8, 9, 10})
-"""Times and timestamps without a logical type: Parquet defines them as UTC, DuckDB as without a
-zone."""
+"""Times and timestamps without a logical type: Parquet defines them as UTC, and DuckDB reads them
+as times without a zone."""
 _CONVERTED_LOGICAL = {4: _ENUM, 20: 13}
 _INTERVAL = 21
 
@@ -43,7 +43,7 @@ def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
     found: list[list[ThriftStruct]] = [[] for _ in schema]
     for way, element in _ways(elements):
         if way[0] >= len(found):
-            raise ValueError("the schema has more columns than it says")
+            raise ValueError("the footer describes more columns than its schema has")
         if _is_own(element):
             kept = {key: element[key] for key in (_TYPE, _LENGTH, *_ANNOTATION) if key in element}
             found[way[0]].append(kept | {_WAY: (LIST, (I32, list(way[1:])))})
@@ -142,9 +142,8 @@ _Meanings = dict[tuple[int, ...], tuple[int, ThriftStruct]]
 
 
 def _meanings(field: Any) -> _Meanings:
-    """The types of a column by their ways, each (number of the logical type, its parameters),
-    however a writer expresses them. A type that Arrow has is left out, however a writer expresses
-    it."""
+    """The types of a column by their ways, each (number of the logical type, its parameters): the
+    same for all forms in which writers express a type. A type that Arrow has is left out."""
     found: _Meanings = {}
     for each in _types_of(field):
         if _LOGICAL in each:
@@ -166,8 +165,7 @@ def _texts(meanings: _Meanings) -> list[str]:
 
 
 def refuse_types(schema: Any, suffix: str) -> None:
-    """``InputError`` if a column has a type that only Parquet has, and shards with ``suffix``
-    cannot."""
+    """``InputError`` if a column has a type of Parquet that shards with ``suffix`` cannot have."""
     for field in schema:
         texts = _texts(_meanings(field))
         if texts:
@@ -185,7 +183,7 @@ def refuse_types(schema: Any, suffix: str) -> None:
 def with_types(footer: ThriftStruct, schema: Any) -> set[str]:
     """Put the types of ``schema`` into the schema of ``footer``, which pyarrow wrote for it.
     Returns the paths of columns that have no order, and so no least value. ``InputError`` for a
-    type that has no place there."""
+    type for which that schema has no place."""
     elements: list[ThriftStruct] = footer[2][1][1]
     places = dict(_ways(elements))
     unordered = set()

@@ -96,7 +96,7 @@ class PlainColumn(Struct, frozen=True):
         return {2: (I64, 0), 3: (STRUCT, metadata)}
 
     def offset_index(self, chunk: PlainChunk) -> ThriftStruct:
-        """The places of its pages: an ``OffsetIndex``."""
+        """The places of the pages of the chunk: an ``OffsetIndex``."""
         pages: list[ThriftStruct] = [
             {1: (I64, offset), 2: (I32, size_bytes), 3: (I64, first)}
             for offset, size_bytes, first in chunk.pages
@@ -105,8 +105,8 @@ class PlainColumn(Struct, frozen=True):
 
 
 class _Page(Struct, frozen=True):
-    """``parts``: its header and the bytes after it. ``inflated_bytes``: all of them before they
-    were compressed. ``value_bytes``: the values only."""
+    """``parts``: the header of the page, and the bytes after it. ``inflated_bytes``: the length of
+    all parts before they were compressed. ``value_bytes``: the length of the values only."""
 
     rows: int
     parts: list[memoryview]
@@ -332,7 +332,7 @@ def _move(chunk: ThriftStruct, made: GroupWritten) -> None:
         if number in metadata:
             offset = metadata[number][1]
             if not made.start <= offset < made.stop:
-                raise InvariantError("pyarrow wrote a row group with those before it")
+                raise InvariantError("pyarrow wrote several row groups as one")
             metadata[number] = (I64, offset + made.shift)
     if chunk[2][1]:
         chunk[2] = (I64, chunk[2][1] + made.shift)

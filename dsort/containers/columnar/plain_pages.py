@@ -1,4 +1,4 @@
-"""Long values of Parquet in place: in their shard, or in pages that are inflated whole.
+"""Finds the places of long values of Parquet, in their shard or in pages that are inflated whole.
 
 Pages that are not entirely regular are left to pyarrow, which reads them or reports the error:
 nothing is refused here.
@@ -27,7 +27,8 @@ _PLAIN, _RLE = 0, 3
 _DICTIONARY_CODED = 2, 8
 _STORED = 0
 _CODECS = {1: "snappy", 6: "zstd"}
-"""Codecs that detect a page whose length differs from its header, by their numbers in footers."""
+"""Codecs that detect a page whose length differs from that in its header, by their numbers in
+footers."""
 _WIDTH_MAX = 32
 LENGTH = struct.Struct("<I")
 HEAD_BYTES_MAX = 5
@@ -88,8 +89,8 @@ class LongColumn:
         self._dictionary: Values | None = None
 
     def add(self, chunk: Chunk, rows: int) -> None:
-        """Add a chunk of ``rows`` rows; ``IrregularPageError`` if it is not entirely as described
-        above."""
+        """Add a chunk of ``rows`` rows; ``IrregularPageError`` if its pages are not entirely
+        regular."""
         try:
             is_regular = self._scan(chunk, rows)
         except (ValueError, KeyError, TypeError):
@@ -107,7 +108,8 @@ class LongColumn:
             page = _page_at(header, chunk.codec, body, at, has_levels=self.level_max > 0)
             # A stored page takes no memory: it stays where it is.
             fits = page.codec == _STORED or 0 <= page.inflated_bytes <= self._page_bytes_max
-            # The place of a word takes 16 times what an empty word takes.
+            # The place of each word of a dictionary is kept, and takes 16 times what an empty word
+            # takes.
             is_large = page.kind == _DICTIONARY_PAGE and number_of(header[7][1], 1) > rows
             if not body <= at <= stop or not fits or is_large or not 0 <= page.rows <= left:
                 return False
@@ -147,7 +149,7 @@ class LongColumn:
                 page = self._pages[self._next]
                 self._next += 1
                 if not is_intact(page.header, self._shard[page.start : page.stop]):
-                    raise ValueError("a page has not its CRC-32")
+                    raise ValueError("a page does not match its CRC-32")
                 if page.kind != _DICTIONARY_PAGE:
                     return self._opened(page)
                 data, at, end = self._body(page, page.start)
@@ -192,7 +194,7 @@ class LongColumn:
             raise ValueError("numbers of no dictionary")
         words = self._dictionary
         numbers = hybrid_numbers(data[1:], count, data[0]) if count else np.zeros(0, np.int64)
-        # IndexError beyond the end of the dictionary.
+        # A number beyond the end of the dictionary raises IndexError.
         return replace(words, starts=words.starts[numbers], lengths=words.lengths[numbers])
 
     def _body(self, page: _PageAt, start: int) -> tuple[memoryview, int, int]:
@@ -239,9 +241,10 @@ def _page_at(
 
 def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if its inflated length
-    differs. The C library's memory stays in the process (``dsort.workers.worker``); with Arrow's
-    own, each memory page would be cleared every time."""
-    # The first bytes of snappy data say how long it is inflated.
+    differs. The C library allocates the memory, and keeps it in the process
+    (``dsort.workers.worker``); with Arrow's own allocator, each memory page would be cleared every
+    time."""
+    # The first bytes of snappy data are its inflated length.
     if codec == "snappy" and varint(data, 0, HEAD_BYTES_MAX)[0] != size_bytes:
         raise ValueError("a page is not as long as its header says")
     pool = pa.system_memory_pool()

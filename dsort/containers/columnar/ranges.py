@@ -255,8 +255,9 @@ class MessageFile(SourceFile):
         check: Callable[[memoryview, memoryview], None],
         places: Collection[int] | None = None,
     ) -> None:
-        """``check``: called with metadata and body; it raises. ``places``: where messages begin;
-        None for a stream, in which each message begins where the one before ends."""
+        """``check``: called with metadata and body; raises an error for a message that is refused.
+        ``places``: where messages begin; None for a stream, in which each message begins where the
+        one before ends."""
         super().__init__(source)
         self._check = check
         self._places = places

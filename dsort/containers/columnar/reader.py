@@ -163,7 +163,9 @@ class _Parquet:
         metadata = self._file.metadata
         rows = sum(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
-            raise ValueError(f"its row groups have {rows:,} rows, it says {metadata.num_rows:,}")
+            raise ValueError(
+                f"its row groups have {rows:,} rows, its footer has {metadata.num_rows:,}"
+            )
 
     def _opened(self, **options: Any) -> Any:
         """The shard as pyarrow opens it."""
@@ -188,7 +190,7 @@ class _Parquet:
                 found, metadata = chunks_of(self._footer), self._file.metadata
                 columns = len(self._file.schema)
                 if [len(each) for each in found] != [columns] * metadata.num_row_groups:
-                    raise ValueError("a row group has not the columns of its shard")
+                    raise ValueError("a row group does not have the columns of its shard")
                 self._refuse_codecs(found)
                 self._refuse_second(found)
             self._known_chunks = found
@@ -212,7 +214,7 @@ class _Parquet:
         behind = self._source.read(end, min(SECOND_BYTES_MAX, size_bytes - end))
         # The end of one file, and the beginning of the next one.
         if PARQUET_MAGIC * 2 in behind:
-            raise ValueError("another Parquet file follows it: put its rows into one file")
+            raise ValueError("a second Parquet file follows: write the rows of both to one")
 
     def memory_bytes(self) -> int:
         metadata = self._file.metadata
@@ -371,8 +373,10 @@ class _Parquet:
                     torn = torn_page(headers, source.read, chunk, source.size_bytes)
                     if torn is not None:
                         path = shortened(schema.column(at).path)
-                        text = f"page {torn[0]} of column {path} in row group {group} has not its "
-                        return CorruptShardError(self._shard, torn[1], text + "CRC-32")
+                        text = (
+                            f"page {torn[0]} of column {path} in row group {group} does not match "
+                        )
+                        return CorruptShardError(self._shard, torn[1], text + "its CRC-32")
         return None
 
     def _checked_batches_of(self, run: RowGroupRun, columns: Sequence[int] | None) -> Iterator[Any]:
@@ -402,7 +406,7 @@ class _Parquet:
         if seen != run.rows:
             groups = run.groups
             many = f"s {groups[0]} to {groups[-1]} have" if len(groups) > 1 else f" {groups[0]} has"
-            text = f"row group{many} {seen} rows, the footer says {run.rows}"
+            text = f"row group{many} {seen} rows, and in the footer {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
 
     def _check_pages(self, run: RowGroupRun, numbers: Iterable[int]) -> int:
@@ -441,8 +445,8 @@ class _Parquet:
         return max(fit, 1)
 
     def _headers(self, run: RowGroupRun) -> Headers:
-        """The reader of page headers. Where there is room, the run of row groups of a shard that is
-        not in memory is held."""
+        """The reader of page headers. If the shard is not in memory and there is room, the bytes of
+        the run are held in memory."""
         if self._whole is not None:
             return headers_in(self._whole)
         chunks = [chunk for number in run.groups for chunk in self._chunks()[number]]

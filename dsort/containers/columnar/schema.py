@@ -1,5 +1,5 @@
-"""Schemas: the types with which rows are processed, whether two shards agree, how many bytes rows
-take."""
+"""Schemas: the types with which rows are processed, whether the columns of two shards agree, and
+how many bytes rows take."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def check_same(shard: str, schema: Any, wanted: Any) -> bool:
             )
         if not is_null:
             check_same_types(shard, other, field)
-    alike = schema_of(schema_bytes(schema))  # some names within types are lost in that
+    alike = schema_of(schema_bytes(schema))  # that loses some names within types
     return bool(alike.equals(wanted, check_metadata=True))
 
 
@@ -179,7 +179,7 @@ def schema_of(data: bytes) -> Any:
 
 
 FEATURES_BYTES_MAX: Final = 16 << 20
-"""The names of 21,841 classes take 0.5 MB. Decoded, JSON takes 20 times its length."""
+"""The names of 21,841 classes take 0.5 MB. Decoded JSON takes 20 times the length of its text."""
 
 
 def with_columns(schema: Any, columns: Sequence[tuple[str, int]]) -> Any:
@@ -274,12 +274,13 @@ def _value_bytes(array: Any) -> Int64s:
 
 
 def lists_of(array: Any) -> tuple[Any, Int64s] | None:
-    """(the items of all lists of an array or all entries of its maps, where those of each list
-    begin, and where the last ones end), for any kind of lists; None if it has none."""
+    """(the items of all lists of an array, or the entries of all its maps; the begins of each list
+    in these, and the end of the last one), for any kind of lists; None for an array without
+    lists."""
     kind, count = array.type, len(array)
     if pa.types.is_fixed_size_list(kind):
         width = kind.list_size
-        # The items of lists that are null are there, too, and those before a slice as well.
+        # Lists that are null have items, too; items before a slice have to be passed over.
         items = array.values.slice(array.offset * width, count * width)
         return items, np.arange(count + 1, dtype=np.int64) * width
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):

@@ -131,7 +131,7 @@ def list_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
 
 
 def _map_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
-    """(number of pairs, the types of keys and values, their begin) of a map."""
+    """(number of pairs, types of keys and values, place of the first pair) of a map."""
     count, at = varint(data, at)
     if count > len(data) - at:
         raise IndexError

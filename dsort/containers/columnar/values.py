@@ -1,5 +1,5 @@
 """Separates long texts and binaries, as bytes, from their rows. The rest is the *light* batch,
-which has only their lengths."""
+which has the lengths of these values in their places."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ LONG_BYTES = 512
 LEAVES_MAX = 64
 ROWS_A_BATCH_MAX = 1 << 16
 IN_SHARD_SHARE = 8
-"""Mapped values take no memory of their own, but they are dealt out in another order than they lie
-in, so the page cache has to hold those of one batch. So they count as a fraction of their size."""
+"""Mapped values take no memory of their own, but they are dealt out in another order than that in
+the shard, so the page cache has to hold the values of one batch. So they count as a fraction of
+their size."""
 PREFIX_BYTES = 4
 LENGTH_BYTES = 8
 """The size of the length that replaces a value in a light batch."""
 
 
 class Leaf(Struct, frozen=True):
-    """A column of texts or binaries: number ``column``, or the field ``child`` of that (-1: it is
-    the column itself)."""
+    """A column of texts or binaries: column number ``column``, or its field ``child`` (-1: the leaf
+    is the column itself)."""
 
     column: int
     child: int
@@ -107,8 +108,8 @@ class Values(Struct, frozen=True):
         return replace(self, starts=starts, lengths=lengths, part=part)
 
     def slices(self, rows: Int64s, *, before: int = 0) -> list[memoryview]:
-        """The bytes of some rows, in order, with ``before`` bytes before each value; nulls have
-        none, because their offsets are 0."""
+        """The bytes of some rows, in order, with ``before`` bytes before each value. A null is
+        empty, because its offset is 0."""
         starts = self.starts[rows]
         stops = (starts + self.lengths[rows]).tolist()
         starts = (starts - before).tolist()
@@ -120,10 +121,11 @@ class Values(Struct, frozen=True):
 
 
 class LightRows(Struct, frozen=True):
-    """Rows with some leaves away: ``light`` has the lengths of these, ``values`` their values."""
+    """Rows with some leaves *away*, which means apart from the batch: ``light`` has the lengths of
+    their values, ``values`` has the values."""
 
     # pyarrow's ``take`` copies values of 100 KB at 2.5 s a GiB, ten times the cost of a copy of
-    # their bytes. So they are copied, or written, from their places.
+    # their bytes. So long values are copied, or written, from their places.
 
     light: Any
     leaves: tuple[Leaf, ...] = ()
@@ -327,8 +329,9 @@ def joined(batches: Sequence[Any], schema: Any) -> Any:
 
 
 class RowGroupRun(Struct, frozen=True):
-    """Row groups that are read ``bytes_max`` at a time. They have ``rows`` rows in all, and the
-    widest has ``row_bytes`` a row. ``leaves``: those that may stay in their pages."""
+    """Row groups that are read ``bytes_max`` at a time. They have ``rows`` rows in all; the group
+    with the widest rows has ``row_bytes`` a row. ``leaves``: the leaves that may stay in their
+    pages."""
 
     groups: list[int]
     leaves: tuple[Leaf, ...]
@@ -349,7 +352,7 @@ class RowGroupRun(Struct, frozen=True):
 
 class PlacedLeaf(Struct, frozen=True):
     """The places of the values of a leaf. ``levels``: the definition level of each row; None if no
-    value is null. ``level_max``: that of a value that is not null. ``in_nullable``: the whole
+    value is null. ``level_max``: the level of a value that is not null. ``in_nullable``: the whole
     column may be null."""
 
     leaf: Leaf
@@ -373,7 +376,7 @@ class PlacedLeaf(Struct, frozen=True):
 
 def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRows:
     """Rows of the schema ``plain``. ``batch`` has the columns that are not in ``placed``, and is
-    None if all are. ``ValueError`` if they contradict each other."""
+    None if all are. ``ValueError`` if ``batch`` and ``placed`` contradict each other."""
     leaves = tuple(each.leaf for each in placed)
     light = light_schema(plain, leaves)
     by_leaf = {(each.leaf.column, each.leaf.child): each for each in placed}

@@ -47,8 +47,9 @@ from dsort.naming.names import shortened
 
 MEDIA_ROWS = 100
 MEDIA_BYTES = 8 << 20
-"""The maximum size of row groups with media: readers of media take a few rows at a time. Files of 3
-KB are more than 100 a group, because each group costs writers and readers 0.2 ms."""
+"""A row group with media ends when it has ``MEDIA_ROWS`` and ``MEDIA_BYTES``: readers of media take
+a few rows at a time. Of files of 3 KB, a group has more than 100, because each group costs writers
+and readers 0.2 ms."""
 MEDIA_VALUES_A_BATCH = 8
 """The number of values after which the size of a page is checked. The default is 1,024, with which
 all files of a row group would be one page, held in memory as a whole beside the row group."""
@@ -223,7 +224,7 @@ class _ParquetWriter:
         codec = options.compression or "snappy"
         self._plain = plain_schema("of the job", schema)
         by_content = options.content_defined_chunks
-        # Pages that are written here end after so many bytes.
+        # Pages that are written here end by their size, and not by their content.
         self.columns = () if by_content else tuple(_plain_columns(schema, codec, long))
         self._numbers = [described.paths.index(".".join(each.path)) for each in self.columns]
         self._away = tuple(each.leaf for each in self.columns)
@@ -421,8 +422,8 @@ class _ArrowWriter:
         self._out.flush()
 
     def _with_known(self, batch: Any, known: dict[str, Any]) -> Any:
-        """The batch with its dictionary columns encoded with the values known so far, and with new
-        values."""
+        """The batch, with each dictionary column encoded by one dictionary: the values known so
+        far, and then its new values, which become known."""
         columns = list(batch.columns)
         for at, field in enumerate(self._schema):
             if not pa.types.is_dictionary(field.type):
