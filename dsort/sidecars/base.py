@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # reading a spec must not load NumPy
 
 
 class ResultShards(Struct, frozen=True):
-    """The shards of a result. By the name of the shard, in output order: ``records``, their number;
-    ``checksums``, the XXH3 in hexadecimal digits; ``sha256``, in the same form, "" if the job has
-    none; ``file_bytes``, the size. ``splits``: the shards of each split, by its name in the spec
-    ("": there is one split)."""
+    """The shards of a result, in output order. ``records``: the number of records of each, by the
+    name of the shard. ``checksums``: the XXH3 of each, in hexadecimal digits. ``sha256``: the
+    SHA-256 of each in the same form, "" if the job has none. ``file_bytes``: the size of each.
+    ``splits``: the shards of each split, by its name in the spec ("": there is one split)."""
 
     records: Mapping[str, int]
     splits: Mapping[str, Sequence[str]]
@@ -30,13 +30,13 @@ class ResultShards(Struct, frozen=True):
 
 
 class Sidecar:
-    """A kind of sidecars. All content depends on the arguments alone."""
+    """A kind of sidecars. The bytes of its files depend only on the arguments of its methods."""
 
     kind: ClassVar[str]
     """Its name in the field ``index`` of a spec."""
     extensions: ClassVar[tuple[str, ...]] = ()
     """The extensions of shards that its readers can read; (): all. A kind with a file for each
-    shard names some: of containers of members or lines, without a codec."""
+    shard must name extensions: of containers of members or lines, without a codec."""
     has_shard_files: ClassVar[bool] = False
     lists_shards: ClassVar[bool] = False
     """Whether it has files for the whole result."""

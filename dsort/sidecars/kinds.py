@@ -43,7 +43,7 @@ _CONTEXT: Final = {
 
 class Croissant(Sidecar):
     """``croissant.json`` at the top of the bucket. Each of its records is a member of a tar, or a
-    line, because a sidecar does not know which members a sample has."""
+    line, because ``of_result`` does not receive the members of samples."""
 
     kind: ClassVar[str] = "croissant"
     extensions: ClassVar[tuple[str, ...]] = tuple(_TYPES)
@@ -116,7 +116,7 @@ def _record_set(*, is_lines: bool) -> dict[str, Any]:
 
 
 class Wids(Sidecar):
-    """The job writes this index itself, because its name depends on the job."""
+    """The job writes this index itself, because the name of the index depends on the job."""
 
     kind: ClassVar[str] = "wids"
     extensions: ClassVar[tuple[str, ...]] = (".tar",)
@@ -130,7 +130,7 @@ class Dali(Sidecar):
     has_shard_files: ClassVar[bool] = True
 
     def shard_file(self, shard: str) -> str:
-        """As wds2idx does: up to the first dot."""
+        """The name of the shard up to its first dot, as in ``wds2idx``, with ``.idx``."""
         directory, slash, last = shard.rpartition("/")
         return f"{directory}{slash}{last.partition('.')[0]}.idx"
 
@@ -241,7 +241,7 @@ def _checked(kind: type[Sidecar]) -> Sidecar:
     if not re.fullmatch(r"[a-z0-9_-]{1,64}", kind.kind):
         raise ValueError(f"{kind.kind!r} is no name of a kind of sidecars")
     if kind.has_shard_files and not kind.extensions:
-        raise ValueError(f"{kind.kind} has files of shards and does not say of which")
+        raise ValueError(f"{kind.kind} has files of shards, but names no extensions of shards")
     return kind()
 
 
@@ -250,7 +250,7 @@ SIDECARS: Final[Registry[Sidecar]] = Registry(
     lambda each: (each.kind,),
     [_checked(each) for each in BUILT_IN],
     make=_checked,
-    reserved=("lineage", "none", "samples"),  # kinds of files and values of specs that are dsort's
+    reserved=("lineage", "none", "samples"),  # kinds of files and values of specs that dsort has
 )
 """By kind. A package names the classes of its kinds in the entry points ``dsort.sidecars``."""
 
@@ -278,7 +278,7 @@ def parse_kinds(value: object) -> tuple[str, ...]:
 
 def kinds_of(names: Collection[str]) -> list[Sidecar]:
     """The kinds that are called ``names``, in the order in which their files are listed."""
-    # Looked up first, because that may load kinds of packages into SIDECARS.
+    # Names are looked up first, because this may load kinds of packages into SIDECARS.
     wanted = {each for each in map(SIDECARS.find, names) if each is not None}
     return [each for each in SIDECARS.values() if each in wanted]
 

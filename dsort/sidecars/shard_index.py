@@ -1,5 +1,6 @@
-"""Sidecars of one output shard, for DALI, Energon and Lhotse: where its records and members begin.
-After these, sidecars of a whole result: sizes, the Hugging Face card, the files of Energon."""
+"""Makes the sidecars of one output shard for DALI, Energon and Lhotse: where its records and
+members begin. It also makes those of a whole result: sizes, the Hugging Face card, the files of
+Energon."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class EnergonSample(NamedTuple):
 
 
 def energon_index(members: MemberTable) -> bytes:
-    """The index of a tar for Energon: the begins of all samples and the end of the last one, as
+    """The index of a tar for Energon: the offsets of all samples and the end of the last one, as
     little-endian numbers of 64 bits."""
     samples = list(energon_samples(members))
     end = samples[-1].offset + samples[-1].size_bytes if samples else 0
@@ -71,7 +72,7 @@ def dali_tar(shard: str, members: MemberTable) -> bytes:
             if re.search(rb"\s", part.name):
                 name = part.name.decode("utf-8", "backslashreplace")
                 raise InputError(
-                    f"shard {shard}: {name!r} has white space, which the index of DALI cannot say",
+                    f"shard {shard}: {name!r} has white space, which the index of DALI cannot hold",
                     hint="leave out index: dali",
                 )
         lines.append(b" ".join(b"%b %d %d %b" % part for part in parts) + b"\n")
