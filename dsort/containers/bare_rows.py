@@ -18,8 +18,8 @@ from dsort.errors import ConversionError
 from dsort.naming.names import position_key, readable, shortened
 
 # --------------------------------------------------------------------------------------------------
-# Records without names, whose key is in them, or else is their position in their shard
-# (``naming.names.position_key``).
+# Records without names: the key is in the record, or else is the position of the record in its
+# shard (``naming.names.position_key``).
 
 
 def position_names(shard: str, count: int, extension: bytes) -> tuple[BytesColumn, Int64s]:
@@ -49,8 +49,8 @@ def record_table(
     *,
     schema: str = "",
 ) -> MemberTable:
-    """The table of records that have one member each, and are stored as its payload, at ``starts``.
-    ``keys``: None if records are numbered."""
+    """The table of records with one member each; its payload is the whole record. ``starts``,
+    ``lengths``: the ranges of the records in the shard. ``keys``: None if records are numbered."""
     if keys is None:
         names, key_bytes = position_names(shard, len(starts), extension)
     else:
@@ -72,9 +72,9 @@ Value = bytes | tuple[int, int]
 ROW_BYTES: Final = 40
 ROWS_BYTES_MAX: Final = 24 << 20
 ROWS_EXPANSION_MAX: Final = 12
-"""The rows of a shard may take ``ROWS_BYTES_MAX`` and ``ROWS_EXPANSION_MAX`` times the bytes of its
-records. A row takes ``ROW_BYTES`` and its name: a small record may become a million members, and
-the name of each repeats a long key."""
+"""The rows of a shard may take ``ROWS_BYTES_MAX`` plus ``ROWS_EXPANSION_MAX`` times the bytes of
+its records. A row takes ``ROW_BYTES`` plus its name: a small record may become a million members,
+and the name of each repeats a long key."""
 
 
 class BareRows:
@@ -113,7 +113,7 @@ class BareRows:
         if not seen:
             raise ConversionError(
                 f"record {readable(key)} holds nothing, and a record needs a member",
-                hint="remove it from its shard, or keep to its container",
+                hint="remove it from its shard, or write shards of the same format as the inputs",
             )
 
     def add_member(self, record: int, name: bytes, key_bytes: int, value: Value) -> None:
@@ -131,8 +131,8 @@ class BareRows:
         if len(self._names) + ROW_BYTES * row > self._bytes_max:
             raise ConversionError(
                 f"record {shortened(readable(name[:key_bytes]))} and the {record:,} before it have "
-                f"{self._record_bytes:,} bytes in the whole shard, too few for {row + 1:,} members "
-                f"with names of {len(self._names):,} bytes",
+                f"too many members: the shard has {self._record_bytes:,} bytes of records, and "
+                f"the members, {row + 1:,} so far, have names of {len(self._names):,} bytes",
                 hint="a job whose output_extension is that of its inputs moves them as they are",
             )
 
@@ -176,21 +176,21 @@ def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: st
         key = members.names[row][: int(records.key_bytes[row])]
         raise ConversionError(
             f"the key {readable(key)} has a dot in its last part: in a {suffix} shard a key ends "
-            "at the first one",
+            "at its first dot",
             hint="choose another key_field, or leave it out: then records are numbered",
         )
 
 
 def _check_names(names: BytesColumn, suffix: str) -> None:
-    """``ConversionError`` for a name with a NUL, which would cut it off, and for the name of a
-    directory."""
+    """``ConversionError`` for a name with a NUL, at which readers would cut it off, and for the
+    name of a directory."""
     if not len(names):
         return
     ends = names.offsets[1:]
     is_directory = names.blob[np.maximum(ends - 1, 0)] == ord("/")
     nuls = np.flatnonzero(names.blob == 0)
     for what, found in (
-        ("a NUL in it, where readers take it to end", np.searchsorted(ends, nuls, side="right")),
+        ("a NUL in it, and ends there for readers", np.searchsorted(ends, nuls, side="right")),
         ("a slash at its end, as directories have", np.flatnonzero(is_directory)),
     ):
         if len(found):

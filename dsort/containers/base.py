@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # the registry is read with every spec, and works without num
 class OddityKind(Struct, frozen=True):
     """One thing that may be odd about a shard, and all texts about it.
 
-    ``note``: the attribute of the shard's ``ScanNotes`` that counts it: a number, or the rows that
-    have it. A container with notes of its own makes a child of ``ScanNotes``.
+    ``note``: the attribute of the shard's ``ScanNotes`` that counts the oddity: a number, or the
+    rows of the odd members. A container with notes of its own makes a child of ``ScanNotes``.
     """
 
     note: str
@@ -52,8 +52,8 @@ class OddityKind(Struct, frozen=True):
 
 
 class Need(NamedTuple):
-    """The bytes that a scanner reads next: at least ``at_least`` bytes from byte ``offset`` on,
-    which the shard has."""
+    """The bytes that a scanner reads next: at least ``at_least`` bytes from byte ``offset`` on. The
+    shard has that many."""
 
     offset: int
     at_least: int = 1
@@ -61,12 +61,13 @@ class Need(NamedTuple):
 
 Scanner: TypeAlias = "Generator[Need, memoryview, MemberTable]"
 """Reads the members of one shard, and returns them. ``window = yield Need(offset, at_least)`` is
-the shard from byte ``offset`` on, as far as it has been read; it is valid until the next ``yield``.
-Bytes may be needed in any order: of a zip, the end comes first. ``CorruptShardError``."""
+the shard from byte ``offset`` on, as far as the shard has been read; the window is valid until the
+next ``yield``. Bytes may be needed in any order: of a zip, the end comes first.
+``CorruptShardError``."""
 
 
 class Scan:
-    """A scanner at work, which is fed with the windows that it needs."""
+    """Runs a scanner, with the windows that are passed to ``feed``."""
 
     def __init__(self, scanner: Scanner) -> None:
         self._steps = _steps(scanner)
@@ -133,12 +134,12 @@ class ContainerOptions(Struct, frozen=True):
     """The settings of a job for reading and writing shards; each container uses some of them.
 
     ``key_field``: the place of a record's key, for containers without names of members: a JSON
-    pointer, a feature, a column. "": records are numbered (see ``naming.names.position_key``).
+    pointer, a feature or a column. "": records are numbered (see ``naming.names.position_key``).
     ``strip_final_newline``: payloads that become lines lose one line feed at their end.
     ``member_defaults``: (extension, payload) of members that a record gets if it lacks them.
     ``row_group_rows``, ``row_group_bytes``: how large the row groups of tables are at most, in rows
     and in bytes of their values. ``compression``: the compression of columns; "": the default of
-    the container. ``content_defined_chunks``: pages end where their values say so.
+    the container. ``content_defined_chunks``: the values of a column decide where its pages end.
     """
 
     key_field: str = ""
@@ -157,15 +158,15 @@ class Container(ABC):
 
     It turns the bytes of one shard into a ``MemberTable`` of byte ranges, writes the headers of
     members with new names, and makes the end of an output shard. A shard is a head, the stored
-    bytes of its members, one after the other, and an end. Most containers have no head; it may have
-    the *schema*, which all records share. If the end lists the members, as the central directory of
-    a zip does, a scan gives each member an *entry*: all that the end lists about the member, except
-    its place. Entries go with their records through the plan; the end is built from them and from
-    the places of the members.
+    bytes of its members, one after the other, and an end. Most containers have no head; a head may
+    have the *schema*, which all records share. If the end lists the members, as the central
+    directory of a zip does, a scan gives each member an *entry*: all that the end lists about the
+    member, except its place. Entries go with their records through the plan; the end is built from
+    them and from the places of the members.
 
     If inputs and outputs have different containers, each input shard is converted while it is
-    extracted. Its container makes a *bare* table, in which the stored bytes of a member are its
-    payload; the container of the outputs makes its own table from that. In its table the bytes
+    extracted. The container of the inputs makes a *bare* table, in which the stored bytes of a
+    member are its payload. From this the container of the outputs makes a table in which the bytes
     around payloads are literals and tails; payloads are still ranges of the input shard."""
 
     suffixes: tuple[str, ...]
@@ -179,34 +180,35 @@ class Container(ABC):
     made from several."""
 
     is_columnar: bool = False
-    """Whether records are rows of tables: jobs that write such shards move rows, not bytes. The
-    bytes are encoded as they are written, so the size of a shard is taken from what was written."""
+    """Whether records are rows of tables: jobs that write such shards move rows, not bytes. Rows
+    are encoded when they are written, so the size of a shard is not known before."""
 
     has_short_records: bool = False
-    """Whether records may be of some tens of bytes. The facts about such a record take as many
-    bytes as the record, and are ordered in small parts."""
+    """Whether records may be of some tens of bytes. The index row of such a record takes as many
+    bytes as the record, and rows are ordered in small parts."""
 
     begins_bare: bool = False
     """Whether a shard begins with a payload, which may be any bytes. If so, the first bytes alone
     do not prove that a codec is around the shard."""
 
     keeps_keys: bool = False
-    """Whether records of other containers keep their keys in ``__key__``, because no names in this
-    container have them."""
+    """Whether records of other containers keep their keys in ``__key__``, because this container
+    has no names of members that could have them."""
 
     no_other_name: tuple[str, str] = ("", "")
     """(why a record cannot become ``{name}``, what helps), of a container without ``names``."""
 
     names: Names | None = None
     """Names in the headers of members, so that a record can get another key. None: the key is in
-    the record, or there is none."""
+    the payload, or the record has no key."""
 
     entries: Entries | None = None
-    """What the end lists of each member: then ``MemberTable.entries`` is not None."""
+    """Lists of the members at the end of a shard. With this facet, ``MemberTable.entries`` is not
+    None."""
 
     hops: Hops | None = None
-    """Headers that show where the next header is. A scan then reads only headers, and all bytes if
-    this is None."""
+    """Headers that show where the next header is. With this facet, a scan reads only headers;
+    without it, a scan reads all bytes."""
 
     payloads: CompressedPayloads | None = None
     """Payloads that may be compressed, and have checksums."""
@@ -215,8 +217,8 @@ class Container(ABC):
     """Checksums at the ends of records."""
 
     schemas: Schemas | None = None
-    """What all records of a shard have in common; then all must have members of the same
-    extensions."""
+    """Descriptions that all records of a shard share. With this facet, all records must have
+    members of the same extensions."""
 
     packed: Callable[[MemberTable, FormedRecords, Payloads], MemberTable] | None = None
     """Converts records of other containers to this one; None: it does not. ``packed(members,
@@ -229,16 +231,16 @@ class Container(ABC):
 
     member_defaults: tuple[tuple[str, bytes], ...] = ()
     """(extension, payload) of the members that the spec adds to records that lack them, before
-    these are packed."""
+    these records are packed."""
 
     encode: Callable[[bytes, bytes], tuple[Sequence[bytes], bytes]] | None = None
-    """Makes a new member of its name and its payload: (its bytes in an output shard, in pieces; its
-    entry). None: members are only made together, by ``packed``."""
+    """Makes a new member, given its name and its payload; returns (its bytes in an output shard, in
+    pieces; its entry). None: members are only made together, by ``packed``."""
 
     @property
     def head(self) -> Head | None:
         """Bytes before the first member of an output shard. If there are any, the sizes of all
-        records of a shard are gathered before it is begun."""
+        records of a shard are gathered before the shard is begun."""
         return None
 
     @property
@@ -249,7 +251,7 @@ class Container(ABC):
     @property
     def numbers_records(self) -> bool:
         """Whether record keys are only positions in a shard, because neither the options nor the
-        shards give others. If so, a record that moves gets another key."""
+        shards define other keys. If so, a record that moves gets another key."""
         return False
 
     def with_options(self, options: ContainerOptions) -> Container:
@@ -262,7 +264,8 @@ class Container(ABC):
 
     def within(self, decoded_max: float) -> Container:
         """The same container with a limit: its ``scanner`` refuses a shard that is decoded to more
-        than ``decoded_max`` bytes during the scan, or takes more once its hard links are copies."""
+        than ``decoded_max`` bytes during the scan, or has more bytes once copies replace its hard
+        links."""
         return self
 
     def load(self) -> None:  # noqa: B027 - most need none
@@ -293,8 +296,8 @@ class Container(ABC):
         return bare_table(members)
 
     def renamed(self, headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-        """``headers`` with the name in the same row. ``ConversionError`` if this container cannot
-        rename records, ``ValueError`` for a text that cannot be a name."""
+        """``headers``, each with the name in the same row of ``names``. ``ConversionError`` if this
+        container cannot rename records, ``ValueError`` for a text that cannot be a name."""
         if self.names is None:
             text, hint = self.no_other_name
             raise ConversionError(text.format(name=readable(names[0])), hint=hint)
@@ -304,8 +307,8 @@ class Container(ABC):
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of the end of an output shard: its ``members`` take ``stored_bytes``, and
-        their entries ``entries_bytes`` in all. Known before the shard is written: plans have exact
-        sizes."""
+        their entries ``entries_bytes`` in all. This is known before the shard is written, because
+        plans have exact sizes."""
         return 0
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
@@ -322,8 +325,8 @@ class Container(ABC):
 
 @dataclass(frozen=True, slots=True)
 class KeyedContainer(Container):
-    """The base of containers whose records may have their keys inside. ``key_field``: where these
-    are; "": records are numbered."""
+    """The base of containers whose records may have their keys inside. ``key_field``: the place of
+    the key in a record; "": records are numbered."""
 
     key_field: str = ""
 

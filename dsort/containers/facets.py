@@ -1,4 +1,5 @@
-"""The facets of containers: features of some formats. A container without one has None there."""
+"""The facets of containers: features of some formats. A container without a feature has None in its
+attribute."""
 
 from __future__ import annotations
 
@@ -76,13 +77,13 @@ class Overwriting(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """Names in the headers of members, all bytes of a member before its payload.
+    """Names in the headers of members. The headers of a member are all bytes before its payload.
 
-    ``renamed(headers, names)``: returns the headers with the name in the same row, ``ValueError``
-    for a text that cannot be a name. ``other_of``: returns the name that some readers see in these
-    headers instead of the scanned name; b"" if all readers see the same. ``target_of``: returns the
-    target of the symbolic link with these headers. ``retargeted``: returns the headers of a link
-    with another target."""
+    ``renamed(headers, names)``: returns the headers, each with the name in the same row;
+    ``ValueError`` for a text that cannot be a name. ``other_of``: returns the name that some
+    readers see in the given headers instead of the scanned name; b"" if all readers see the same.
+    ``target_of``: returns the target of the symbolic link with the given headers. ``retargeted``:
+    returns these headers with another target."""
 
     renamed: Callable[[BytesColumn, BytesColumn], BytesColumn]
     other_of: Callable[[bytes], bytes] = lambda headers: b""
@@ -108,7 +109,7 @@ class Head(Struct, frozen=True):
     """The bytes of an output shard before its first member, for a container with a schema.
     ``size_bytes``: returns their length in a shard of so many records. ``of``: returns the head,
     given the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the longest
-    shard that they can describe."""
+    shard that a head can describe."""
 
     size_bytes: Callable[[int], int]
     of: Callable[[Int64s], bytes]
@@ -132,8 +133,8 @@ class ShardIndex(Struct, frozen=True):
     returns its bytes, given these shards in their order.
 
     ``codecs``: the suffixes of the codecs that it can record as the compression of a shard.
-    ``compressed``: returns the container for shards with one of these suffixes. It equals the plain
-    container, because records are the same."""
+    ``compressed``: returns the container for shards with one of these suffixes. That container
+    equals the plain one, because their records are the same."""
 
     name: str
     of: Callable[[Sequence[OutputFile]], bytes]

@@ -53,7 +53,8 @@ class Oddity(Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: str, count: int, text: str, samples: tuple[str, ...] = ()) -> Self:
-        """One whose ``text`` has the form ``[one|many]`` that ``count`` needs."""
+        """An oddity. Where ``text`` has two forms, ``[one|many]``, ``count`` decides which form
+        stays."""
         return cls(kind, count, agreed(text, count), samples)
 
 
@@ -250,9 +251,7 @@ def _record_oddities(formed: FormedRecords, members: MemberTable) -> Iterable[Od
         text = "[member that is|members that are] no part of a record (no extension, or hidden)"
         yield Oddity.of("stray_members", len(rows), text, _samples(members, rows))
     if formed.repeated:
-        text = (
-            "[member|members] whose name comes again in the run of its key: a record begins there"
-        )
+        text = "[member that repeats|members that repeat] a name: another record begins there"
         samples = _samples(members, formed.repeated)
         yield Oddity.of("duplicated_records", len(formed.repeated), text, samples)
     again = repeated_keys(formed.keys, formed.key_hash)

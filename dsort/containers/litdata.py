@@ -54,7 +54,7 @@ _FORMATS: Final[Mapping[str, str]] = {
     "jpg": "jpeg",
     "jpeg": "jpeg",
 }
-"""By the last part of an extension. All others are ``bytes``."""
+"""The format of a leaf, by the last part of its extension. All other leaves are ``bytes``."""
 _NUMBERS: Final = {
     "int": struct.Struct("<q"),
     "float": struct.Struct("<d"),
@@ -87,7 +87,7 @@ def leaf_names(spec: object, count: int) -> list[str]:
     """The names of the ``count`` leaves of items, from the ``data_spec`` of their index. A leaf is
     named by its key in a dictionary, or else by its position; nested names have dots between them.
     If the spec does not describe exactly so many leaves, or a name is longer than
-    ``_NAME_CHARS_MAX``, they are numbered."""
+    ``_NAME_CHARS_MAX``, the leaves are numbered."""
     try:
         _, tree = json.loads(spec) if isinstance(spec, str) else (1, None)
         names = list[str]()
@@ -121,8 +121,8 @@ def bare_items(members: MemberTable, read: Callable[[int, int], bytes]) -> Membe
         return bare_samples(members, read, [], None)
     if not members.own.schema:
         raise ConversionError(
-            "LitData chunks are not converted without their index.json, which says what is in them",
-            hint="a job reads it beside its inputs",
+            "LitData chunks are not converted without their index.json, which describes items",
+            hint="put the index.json beside the chunks, in the input bucket",
         )
     schema = json.loads(members.own.schema)
     formats = schema["data_format"]
@@ -140,7 +140,8 @@ def _number(name: str, kind: str, key: bytes, value: bytes) -> bytes:
     layout = _NUMBERS[kind]
     if len(value) != layout.size:
         raise ConversionError(
-            f"the leaf {name} of {readable(key)} has {len(value):,} bytes: no {kind} has",
+            f"the leaf {name} of {readable(key)} has {len(value):,} bytes, too few or too many for "
+            f"{kind}",
             hint="its index.json is of other chunks, or the chunk is damaged",
         )
     return str(layout.unpack(value)[0]).encode()
@@ -187,7 +188,7 @@ def schema_in(data: bytes) -> str:
         raise ValueError(f"it is no index of LitData: {error}") from None
     odd = [name for name in ("compression", "encryption") if getattr(config, name)]
     if odd:
-        raise ValueError(f"it says {odd[0]}: such chunks are not read")
+        raise ValueError(f"its config has {odd[0]}: such chunks are not read")
     return json.dumps({name: getattr(config, name) for name in _KEPT}, sort_keys=True)
 
 

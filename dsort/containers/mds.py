@@ -85,7 +85,7 @@ class Columns(Struct, frozen=True):
 
     @property
     def fixed_bytes(self) -> int:
-        """The number of bytes that the other columns take in a sample."""
+        """The number of bytes that the columns with a fixed size take in a sample."""
         return sum(size or 0 for size in self.sizes)
 
     @classmethod
@@ -111,10 +111,10 @@ class Columns(Struct, frozen=True):
             raise ValueError(f"its config is not that of MDS version 2: {error}") from None
         names, encodings, sizes = config.column_names, config.column_encodings, config.column_sizes
         if not len(names) == len(encodings) == len(sizes) == len(set(names)):
-            raise ValueError("its config has columns that are none")
+            raise ValueError("its config has not one name, encoding and size for each column")
         for encoding, size in zip(encodings, sizes, strict=True):
             if encoding in NUMBER_TYPES and size != int(NUMBER_TYPES[encoding][2:]):
-                raise ValueError(f"its config has a column of {encoding} of another size")
+                raise ValueError(f"its config has a column of {encoding} with a wrong size")
         return cls(tuple(names), tuple(encodings), tuple(sizes))
 
     @property
@@ -272,7 +272,8 @@ _ENCODINGS: Final[Mapping[str, str]] = {
     "jpeg": "jpeg",
     "png": "png",
 }
-"""By the last part of an extension, as webdataset's decoders choose. All others are ``bytes``."""
+"""The encoding of a column, by the last part of its extension: the part by which webdataset chooses
+decoders. All other columns are ``bytes``."""
 _NUMBER_SUFFIX: Final = b".cls"
 _NUMBER_BYTES_MAX: Final = 1000
 _HASH: Final = "xxh3_64"
@@ -299,7 +300,7 @@ def schema_difference(schema: str, other: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Mds(KeyedContainer):
     """MDS shards. ``key_field``: the column that is the key; "": records are numbered. ``columns``:
-    of the shards that are written. ``compression``: the codec around them.
+    the columns of output shards. ``compression``: the codec around output shards.
 
     A record is a sample, and is moved unchanged, so all inputs must have the same columns. In a
     conversion the key is the column ``__key__``, if there is one and ``key_field`` names no other.
@@ -436,8 +437,8 @@ def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Paylo
             key = name[: int(records.key_bytes[row])]
             raise ConversionError(
                 f"record {readable(key)} has a member {readable(name)} that is no whole number: "
-                "MDS readers take .cls for one",
-                hint="call it otherwise: transform: {steps: [{fields: {rename: {cls: cls.txt}}}]}",
+                "MDS readers decode .cls as one",
+                hint="rename it: transform: {steps: [{fields: {rename: {cls: cls.txt}}}]}",
             )
 
 

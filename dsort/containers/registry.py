@@ -35,7 +35,7 @@ def _loaded(place: str) -> Any:
 
 
 class _Containers(Registry[Container]):
-    """Containers by suffix, besides dsort's own."""
+    """The containers from outside dsort, by suffix."""
 
     def register(self, item: Container) -> None:
         super().register(item)
@@ -45,7 +45,7 @@ class _Containers(Registry[Container]):
 
 
 class _Codecs(Registry[Codec]):
-    """Codecs by suffix, besides dsort's own."""
+    """The codecs from outside dsort, by suffix."""
 
     def register(self, item: Codec) -> None:
         super().register(item)
@@ -78,8 +78,8 @@ def register_received(containers: Iterable[Container], extensions: Iterable[str]
 
 def load_installed() -> bool:
     """Register the containers and codecs of installed packages, once for each process; return
-    whether any were found. This is called where none fits a name, because looking for packages
-    takes 30 ms."""
+    whether any were found. This is called only when no known container or codec fits a name,
+    because looking for packages takes 30 ms."""
     return any([_registered.load_installed(), _added_codecs.load_installed()])
 
 
@@ -140,7 +140,7 @@ def is_columnar(extension: str) -> bool:
 @lru_cache(maxsize=64)  # called for each output shard, with the extensions of one spec
 def container_of(name: str) -> Container:
     """The container of the shard ``name``, or of an extension, with any codec around it. The
-    longest known suffix of ``name`` decides; without one it is tar."""
+    longest known suffix of ``name`` decides; without a known suffix, the container is tar."""
     place = _container_at(name)
     if not isinstance(place, str):
         return place
@@ -153,8 +153,8 @@ def container_of(name: str) -> Container:
 
 
 def _container_at(name: str) -> Container | str:
-    """The container of the shard ``name``; for a container of dsort, only its place, so that it is
-    not loaded: `dsort-client` has none of them."""
+    """The container of the shard ``name``. Of dsort's own containers, only the place is returned
+    (module and name), so that the container is not loaded: `dsort-client` has no containers."""
     raw = raw_extension(name)
     known = (*_registered, *CONTAINERS)
     suffix = max((each for each in known if raw.endswith(each)), key=len, default="")
@@ -173,8 +173,8 @@ def codec_of(name: str) -> Codec | None:
 
 
 def _codec_around(name: str) -> Codec | str | None:
-    """The codec around the shard ``name``; for a codec of dsort, only its place, so that it is not
-    loaded."""
+    """The codec around the shard ``name``. Of dsort's own codecs, only the place is returned
+    (module and name), so that the codec is not loaded."""
     extension = archive_extension(name)
     if extension is None:
         return None
@@ -216,11 +216,11 @@ ZIP_COMMENT_BYTES_MAX = 0xFFFF
 def refuse_misnamed(
     shard: str, container: Container, read: Callable[[int, int], bytes], size_bytes: int
 ) -> None:
-    """``CorruptShardError`` for a shard that is encoded although its name shows no codec: it begins
-    as a codec's files do, and can be decoded. ``read``: returns bytes, by offset and count.
+    """``CorruptShardError`` for a shard that is encoded although its name shows no codec: the shard
+    begins as a codec's files do, and can be decoded. ``read``: returns bytes, by offset and count.
 
-    A text may begin like such a file, too. But a text ends with a line, and has other bytes after
-    those that can be decoded."""
+    A text may begin like such a file, too. But the last byte of a text is a line feed, and other
+    bytes follow those that can be decoded."""
     found, suffix = format_of(read(0, min(HEAD_BYTES, size_bytes)))
     if found == "zip" and container.begins_bare and _ends_as_zip(read, size_bytes):
         raise CorruptShardError(shard, 0, "the file is a zip", hint="its name should end in .zip")
@@ -236,7 +236,7 @@ def refuse_misnamed(
     raise CorruptShardError(
         shard,
         0,
-        f"the file is {found}, and its name does not say so",
+        f"the file is {found}, which its name does not show",
         hint=f"add {suffix} to its name, or set input_extension",
     )
 

@@ -1,7 +1,8 @@
 """Shards of samples, in two dialects: what MDS and LitData have in common.
 
-A shard begins with a table: ``u32 n | u32 offset[n + 1]``, little-endian, counted from its first
-byte. A sample is a u32 size for each value of any length, and then the values.
+A shard begins with a table: ``u32 n | u32 offset[n + 1]``, little-endian. Offsets count from the
+first byte of the shard. A sample is a u32 size for each value without a fixed length, and then the
+values.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ def read_sizes(
     take: Callable[[Int64s, Int64s], None] = lambda _starts, _sizes: None,
 ) -> Generator[Need, memoryview, None]:
     """Check that the sizes of the ``values`` of each record add up to its length. ``fixed_bytes``:
-    of the values without a size. ``take``: called with (offsets of records, sizes in them, shape
-    ``(n, values)``).
+    the length of the other values, whose sizes are fixed. ``take``: called with (offsets of
+    records, sizes in them, shape ``(n, values)``).
 
     There are no checksums. The only possible check is whether offsets and sizes agree, so the sizes
-    in each record are read, 50 ns each."""
+    in each record are read, which takes 50 ns a record."""
     row = 0
     while row < len(offsets) - 1:
         starts = offsets[row:-1][:ROWS_AT_ONCE_MAX]
@@ -131,8 +132,8 @@ def bare_samples(
     values: Sequence[SampleValue],
     key_value: str | None,
 ) -> MemberTable:
-    """See ``Container.bare``. ``key_value``: the value that is the key of its record, and so no
-    member, unless it is empty."""
+    """See ``Container.bare``. ``key_value``: the value that becomes the key of its record, and no
+    member. If it is empty, the record keeps its number as its key."""
     assert members.own.key_bytes is not None
     sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
     named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]
@@ -209,8 +210,8 @@ def packed_samples(
 
 
 class _Values(Struct, frozen=True):
-    """``names``: the columns of all records but their keys, sorted. ``order``: an order of the
-    members, in which the members of each record are in the order of its columns."""
+    """``names``: the columns that every record has besides its key, sorted. ``order``: an order of
+    the members, in which the members of each record are in the order of its columns."""
 
     names: tuple[str, ...]
     order: Int64s
@@ -260,7 +261,7 @@ def _check_keys(members: MemberTable, records: FormedRecords) -> None:
     for record, key in enumerate(records.keys.tolist()):
         if not is_utf8(key):
             name = members.names[int(records.member_rows[records.member_offsets[record]])]
-            raise _unfit(key, name, "has a name that is no UTF-8")
+            raise _unfit(key, name, "is not named in UTF-8")
 
 
 def _check_sizes(sizes: Int64s, records: FormedRecords, data_set: str) -> None:
@@ -302,11 +303,11 @@ def _column(key: bytes, suffix: bytes) -> str:
     try:
         column = suffix[1:].decode()
     except UnicodeDecodeError:
-        why, column = "has a name that is no UTF-8", ""
+        why, column = "is not named in UTF-8", ""
     if not why and not column:
         why = "has no extension"
     elif column == KEY_COLUMN:
-        why = "is the column that the key goes to"
+        why = "would be in the column of the keys"
     if why:
         raise _unfit(key, key + suffix, why)
     return column
@@ -314,6 +315,6 @@ def _column(key: bytes, suffix: bytes) -> str:
 
 def _unfit(key: bytes, name: bytes, why: str) -> ConversionError:
     return ConversionError(
-        f"record {readable(key)} has a member {readable(name)}: that {why}",
+        f"record {readable(key)} has a member {readable(name)} that {why}",
         hint="rename the member; stray_members: drop leaves out members without an extension",
     )

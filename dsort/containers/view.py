@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS_A_GROUP: Final = 1 << 16
 BATCH_BYTES: Final = 16 << 20
 GROUP_BYTES: Final = 1 << 20
-"""Less than the rows of a group take: then groups are read one by one."""
+"""Less than the rows of a row group take, so that row groups are read one at a time."""
 _SCHEMA: Final = b"dsort.schema"
 _ENCODINGS: Final = {
     "record": "DELTA_BINARY_PACKED",
@@ -41,14 +41,14 @@ _ENCODINGS: Final = {
 """A shuffled record takes 11 bytes; with plain encodings 13."""
 
 _ROW_BYTES_MIN: Final = 8
-"""The bytes of a row in inflated pages: those of its length."""
+"""The least bytes of a row in inflated pages: its length alone takes 8."""
 
 
 class ViewRows(Struct, frozen=True, eq=False):
     """Rows of a view, in columns. ``record``: the number of the record in the shard (-1: bytes
     before the first record and behind the last one). ``shard`` is the number of the input shard in
     the manifest, ``offset`` the place in that shard. Literals have the ``shard`` -1 and their bytes
-    in ``literals``, a column of as many rows; in the file, both numbers are null for them.
+    in ``literals``, a column of as many rows; in the file, their ``shard`` and ``offset`` are null.
     ``length``: the column ``bytes`` of the file. ``keys``: the key of the record in its first row,
     empty in its other rows."""
 
@@ -67,7 +67,7 @@ class ViewRows(Struct, frozen=True, eq=False):
         """The rows of pieces of records: piece ``i`` belongs to record ``record[i]`` and has
         ``keys[i]``. A record has its key once, even if it has several pieces."""
         piece = np.repeat(np.arange(len(ranges)), np.diff(ranges.offsets))
-        # A row without bytes is damage to a reader, so empty pieces get none.
+        # Readers refuse a row without bytes, so empty pieces get no row.
         stays = np.flatnonzero(ranges.length)
         piece, start, length = piece[stays], ranges.start[stays], ranges.length[stays]
         number = record[piece]
@@ -179,8 +179,8 @@ def read_view(name: str, data: bytes) -> tuple[ViewRows, str]:
 
 def read_view_records(name: str, source: Source, first: int, stop: int) -> tuple[ViewRows, str]:
     """(rows of records ``first`` to ``stop``, schema of the output shards). ``CorruptShardError``
-    also if one of these records is missing. Only row groups that have such rows are read, and the
-    numbers of records of all others."""
+    also if one of these records is missing. Row groups before record ``first`` are not read, and
+    reading ends after the last of these records."""
     file = _ViewFile(name, source)
     rows = file.rows(file.records(first, stop, _first_row_of(name, source, first)))
     if len(np.unique(rows.record)) != stop - first:
@@ -189,8 +189,8 @@ def read_view_records(name: str, source: Source, first: int, stop: int) -> tuple
 
 
 def _first_row_of(name: str, source: Source, record: int) -> int:
-    """The first row of the first row group that may have ``record``. Statistics say so, which a
-    stranger may have written: with others, records are not found."""
+    """The first row of the first row group that may have ``record``. Its statistics show that. A
+    stranger may have written them: with false statistics, records are not found."""
     import pyarrow.parquet as pq
 
     row = 0
@@ -218,7 +218,7 @@ class _ViewFile:
         self.schema = schema.decode("utf-8", "replace")
 
     def records(self, first: int, stop: int, row: int) -> Iterator[Any]:
-        """The rows of records ``first`` to ``stop``, which are looked for from ``row`` on."""
+        """The rows of records ``first`` to ``stop``, which are searched from ``row`` on."""
         for _, batch in self.table.batches_from(row, GROUP_BYTES):
             with arrow_errors(self._name):
                 number, is_known = numbers_in(batch.column(0))
@@ -242,7 +242,7 @@ class _ViewFile:
         is_range = rows.shard >= 0
         fits = rows.literals.lengths == np.where(is_range, 0, rows.length)
         steps = np.diff(rows.record[rows.record >= 0])
-        # The sum is one of floats: integers would wrap to a sum that fits.
+        # Floats are added, because a sum of integers could wrap around to a valid one.
         if not (
             bool(fits.all())
             and bool((rows.length > 0).all())
@@ -254,10 +254,10 @@ class _ViewFile:
         return rows
 
     def _take(self, inflated_bytes: int) -> None:
-        # Unlike those that are written, pages may repeat values of a dictionary.
+        # Pages that a stranger writes may repeat values of a dictionary; those of dsort do not.
         self._left -= inflated_bytes
         if self._left < 0:
-            text = "it is no view: it has few bytes for its rows"
+            text = "it is no view: it has too few bytes for its rows"
             raise CorruptShardError(self._name, 0, text)
 
 
@@ -308,9 +308,9 @@ def _rows_of(batch: Any) -> ViewRows:
     shards, is_range = numbers_in(shard)
     offsets, is_placed = numbers_in(offset)
     if not np.array_equal(is_range, is_placed):
-        raise ValueError("a range is half there")
+        raise ValueError("a range has a shard without an offset, or an offset without a shard")
     if bool((shards[is_range] < 0).any()):
-        raise ValueError("a shard has no number")
+        raise ValueError("the number of a shard is negative")
     return ViewRows(
         numbers_in(record)[0],
         bytes_column(key),
