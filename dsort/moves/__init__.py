@@ -1,6 +1,7 @@
 """How payload gets from input shards into a worker, and how creators read it back.
 
-Read ``base`` first: the interface of a move for creators, in ``map``, ``spill``, ``range``, and
-``spilled_rows`` for tables. ``input_shard`` reads one input shard, and ``workers.index_writer``
-spills it. Moves yield records as slices of views, so nothing here writes an output shard.
+Read ``base`` first: the interface of a move for creators. The moves are in ``map``, ``spill``,
+``range`` and, for tables, ``spilled_rows``. ``input_shard`` reads one input shard;
+``workers.index_writer`` spills its payload. Moves yield records as slices of views and write no
+output shards.
 """

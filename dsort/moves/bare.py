@@ -19,7 +19,7 @@ class BareContainer(Container):
     names = Names.beside()
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
-        raise NotImplementedError("a bare table is made of a container's")
+        raise NotImplementedError("a bare table is made from a shard that a container has scanned")
 
 
 BARE = BareContainer()

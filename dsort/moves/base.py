@@ -37,15 +37,15 @@ class Payload(Protocol):
 
 
 class RecordPayload(Payload, Protocol):
-    """Rows whose payload is bytes of records; rows of tables are a ``RowPayload``."""
+    """Rows whose payload is bytes of records. Rows of tables have a ``RowPayload``."""
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
         """The bytes of rows ``start:stop`` as slices, some at a time, valid until the next step."""
 
 
 class Move(Protocol):
-    """Reads extracted payload back in one worker, for creators. ``skips_cache``: output shards are
-    also written past the page cache."""
+    """Reads extracted payload back in one worker, for creators. ``skips_cache``: inputs are read
+    past the page cache, and output shards are written past it, too."""
 
     skips_cache: bool
 
@@ -53,8 +53,8 @@ class Move(Protocol):
         self, runs: Sequence[RowRun], nodes: Mapping[int, str], locations: str
     ) -> Generator[Payload, None, None]:
         """Yield the payload of one partition of ``runs`` after the other; each is closed at the
-        next step. ``nodes``: the node that has each partition in order; ``locations``: the shared
-        file with the node of each shard's index."""
+        next step. ``nodes``: the node that stores each partition in output order; ``locations``:
+        the shared file with the node of each shard's index."""
 
     def close(self) -> None:
         """Close files, unmap inputs and end threads."""

@@ -1,7 +1,7 @@
 """``HoppedShard``: an input shard in a store, from which little more than headers is read.
 
-Where records have megabytes, one request per header moves fewer bytes than to fetch the shard, and
-takes no more processor time.
+Where records have megabytes, one request per header moves fewer bytes than fetching the whole
+shard, and takes no more processor time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ HOP_BYTES = 16 << 10
 
 
 class HoppedShard(ClosesOnExit, ReadObject):
-    """Keeps up to ``kept_bytes_max`` of the fetched bytes, so that reading them again is no second
-    request. For one thread at a time."""
+    """Keeps up to ``kept_bytes_max`` of the fetched bytes, so that reading them again needs no
+    second request. For one thread at a time."""
 
     rereads_cheaply = True
 
@@ -60,7 +60,7 @@ class HoppedShard(ClosesOnExit, ReadObject):
         return size
 
     def announce(self, offset: int, size_bytes: int) -> None:
-        """Do nothing: a request costs money, so none is made that may not be needed."""
+        """Do nothing. A request costs money, so bytes are requested only when they are read."""
 
     def scan(self, container: Container, *, until: Callable[[], bool]) -> None:
         """Fetch the headers that a scan of the shard will read. ``CancelledError`` as soon as

@@ -49,7 +49,8 @@ DIRECT_BYTES = 1 << 20
 """The length of a direct read; many are made at a time."""
 WINDOW_BYTES_MAX = 8 << 20
 """A shard larger than the buffer is read twice. Small windows leave memory to the page cache, so
-that it still has the shard the second time: a memory limit covers both."""
+that the cache still has the shard at the second reading: a memory limit counts windows and page
+cache together."""
 
 
 class Window(Struct, frozen=True):
@@ -62,8 +63,8 @@ class Window(Struct, frozen=True):
 
 
 class ShardBytes:
-    """One opened input shard. If it has a codec, its bytes are the decoded bytes. So call
-    ``members``, which decodes it, before methods that read bytes."""
+    """One opened input shard. If the shard has a codec, its bytes are the decoded bytes.
+    ``members`` decodes them: call it before methods that read bytes."""
 
     def __init__(
         self,
@@ -77,15 +78,16 @@ class ShardBytes:
         decoding: DecodingRules | None = None,
         past_cache: RangeQueue | None = None,
     ) -> None:
-        """``spool``: the directory for shards that do not fit and must not be fetched twice.
-        ``container``: None: by the extension of ``name``. ``past_cache``: reads a file that has no
-        other reader, without a copy in the page cache."""
+        """``spool``: the directory for the bytes of a shard that does not fit in the buffer and
+        must not be fetched twice. ``container``: None: by the extension of ``name``.
+        ``past_cache``: the queue that reads a file past the page cache, if the file has no other
+        reader."""
         self.name = name
         self.container = container or container_of(name)
         self.decoding = decoding or DecodingRules()
         self.codec = codec_of(name) if archive_extension(name) else self.decoding.codec
         self.file_bytes = self.size_bytes = source.info.size_bytes
-        self.watch: Callable[[bytes], object] | None = None  # called with stored bytes as decoded
+        self.watch: Callable[[bytes], object] | None = None  # called with the stored bytes
         self._stored = source
         self._source: ReadObject | Spool | NamelessFile | Chain = source
         self._buffer = buffer
@@ -108,12 +110,12 @@ class ShardBytes:
             self._hold(buffer.view(self.size_bytes))
             self._read_run(self.whole, 0)
             source.forget()  # its bytes are in the buffer
-        # A store would have to send the shard twice: the first reading leaves a copy.
+        # A store would have to send the shard twice, so the first reading keeps a copy.
         elif not hops and spool is not None and not source.rereads_cheaply:
             self._source = Spool(source, spool)
 
     def _hold(self, whole: memoryview) -> None:
-        """All bytes of the shard are in memory, in ``whole``."""
+        """Set ``whole``, which has all bytes of the shard in memory."""
         self.whole, self.is_whole = whole, True
 
     def _let_go(self) -> None:
@@ -133,8 +135,8 @@ class ShardBytes:
         return self._scanned(container, 0)
 
     def make_ready(self) -> None:
-        """Decode the shard, if a codec is around it. ``CorruptShardError`` if its bytes are in
-        another format than its name implies."""
+        """Decode the shard, if it has a codec. ``CorruptShardError`` if its bytes are in another
+        format than its name implies."""
         if not self._is_decoded:
             self._decode()
         elif self.codec is None and self.size_bytes:
@@ -174,7 +176,8 @@ class ShardBytes:
             self._source.read_into(window[done:], offset + done)
 
     def file_pieces(self, start: int = 0) -> Iterator[bytes]:
-        """Yield the stored bytes of the shard, encoded if it is, from ``start`` on."""
+        """Yield the bytes of the shard as they are stored, so encoded if it has a codec, from
+        ``start`` on."""
         return file_pieces(self._stored, start)
 
     def _decode(self) -> None:
@@ -193,7 +196,7 @@ class ShardBytes:
             self._hold(self._buffer.view(self.size_bytes))
         else:
             self._source = decoded.file
-        self._stored.forget()  # it is not read again
+        self._stored.forget()  # the stored bytes are not read again
         self._is_decoded = True
 
     def at(self, start: int, length: int) -> bytes:
@@ -236,7 +239,7 @@ class ShardBytes:
         return [bytes(self.whole[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
 
     def _is_plain(self, members: MemberTable) -> bool:
-        """Whether the payloads of ``members`` are as the shard has them, without checksums."""
+        """Whether the shard has the payloads of ``members`` uncompressed and without checksums."""
         return not (members.has_compressed or self.container.payloads)
 
     def check_payloads(self, members: MemberTable) -> None:
@@ -270,8 +273,8 @@ class ShardBytes:
 
     def decompress(self, members: MemberTable) -> MemberTable:
         """Replace the content of the shard by the payloads of ``members``, decompressed and side by
-        side; return a bare table of them. ``CorruptShardError`` also if they have more bytes than
-        ``decoding`` allows."""
+        side; return a bare table of them. ``CorruptShardError`` also if the payloads have more
+        bytes than ``decoding`` allows."""
         total = int(members.payload_bytes.sum())
         limit = self.decoding.max_expansion * self.size_bytes + EXPANSION_FLOOR_BYTES
         if total > limit:
@@ -280,7 +283,7 @@ class ShardBytes:
                 0,
                 f"its members decompress to {format_bytes(total)}, over "
                 f"{self.decoding.max_expansion:g} times its length",
-                hint="a bomb does; if this is data, set a larger max_expansion",
+                hint="this may be a decompression bomb; if it is data, set a larger max_expansion",
             )
         file = NamelessFile(self.name, self._spool)
         try:
@@ -343,8 +346,8 @@ class ShardBytes:
         return file
 
     def payload(self, members: MemberTable, row: int) -> Iterator[memoryview | bytes]:
-        """The payload of one of the shard's ``members``, in pieces. Raises ``CorruptShardError`` by
-        the end of the last piece."""
+        """The payload of one of the shard's ``members``, in pieces. A damaged payload raises
+        ``CorruptShardError``, at the latest after its last piece."""
         sizes = members.compressed_bytes if members.is_compressed(row) else members.payload_bytes
         stored = self.range(int(members.payload_start[row]), int(sizes[row]))
         return self.unpacked(members, row, stored) if self.container.payloads else stored
@@ -352,7 +355,7 @@ class ShardBytes:
     def unpacked(
         self, members: MemberTable, row: int, stored: Iterable[memoryview]
     ) -> Iterator[memoryview | bytes]:
-        """The same from ``stored``, the bytes of the payload in the shard."""
+        """Yield the payload as :meth:`payload` does. ``stored``: its bytes in the shard."""
         payloads = self.container.payloads
         assert payloads is not None
         try:
@@ -368,8 +371,8 @@ class ShardBytes:
             raise CorruptShardError(self.name, start, text) from None
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield all bytes of the shard, in order, a buffer at a time. ``CorruptShardError`` if they
-        have to be decoded, and are damaged."""
+        """Yield all bytes of the shard, in order, a buffer at a time. ``CorruptShardError`` if the
+        shard has a codec and is damaged."""
         if not self._is_decoded:
             self._decode()
         yield from self.range(0, self.size_bytes)
@@ -417,7 +420,8 @@ class ShardBytes:
 
 
 def _checked(stored: Iterable[memoryview], reported: int) -> Iterator[memoryview]:
-    """The same pieces; ``ValueError`` at the end if their CRC-32 is not as ``reported``."""
+    """Yield the pieces in ``stored``; ``ValueError`` at the end if their CRC-32 is not
+    ``reported``."""
     from isal import isal_zlib  # only containers with checksums need it
 
     found = 0
@@ -425,7 +429,7 @@ def _checked(stored: Iterable[memoryview], reported: int) -> Iterator[memoryview
         found = isal_zlib.crc32(piece, found)
         yield piece
     if found != reported:
-        raise ValueError("has another CRC-32 than its shard says")
+        raise ValueError("does not have the CRC-32 that its shard lists")
 
 
 INPUTS_FILE = "inputs.col"
@@ -467,15 +471,15 @@ def _texts(values: Iterable[str]) -> BytesColumn:
 def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObject:
     """Open an input shard; ``ChangedInputError`` if it has changed since the job resolved it.
 
-    ``StorageError`` if the store repeatedly reports the same etag with another size: it delivers
-    too few bytes."""
+    ``StorageError`` if the store repeatedly reports the same etag with another size: then it sends
+    only a part of the shard."""
     for _ in range(OPEN_TRIES_MAX):
         source = bucket.open(name)
         info = source.info
         if info.is_still(size_bytes, etag):
             return source
         source.close()
-        # Else the object is the same, and an answer was cut off: another try may get all of it.
+        # With the same etag, an answer was cut off: another try may get the whole object.
         if info.etag != etag:
             raise ChangedInputError(
                 f"input shard {name} changed while the job ran",

@@ -1,7 +1,7 @@
 """``map``: output shards are slices of the mapped input shards.
 
-To map a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it to add
-its pages to the page tables and to remove them. So a worker's creator uses the mappings that its
+Mapping a gigabyte that is in the page cache takes 0.13 s of processor time, nearly all of it for
+adding pages to the page tables and removing them. So a worker's creator uses the mappings that its
 extractor leaves.
 """
 
@@ -34,12 +34,12 @@ from dsort.storage.bucket import Bucket
 from dsort.storage.process_limits import files_that_fit
 
 ROWS_KEPT_MAX = 1 << 16
-"""The rows of the shards of one task that are read together: reading the rows of each shard
-separately took a third of the time of 1 KB shards."""
+"""The most rows that are read from the index together, of several output shards of one task.
+Reading the rows of each shard separately took a third of the time of creating shards of 1 KB."""
 FEW_ROWS_MAX = 256
 WITH_LITERALS_AT_ONCE = 8192
-"""Records with literals need more vectorised steps, which cost 0.1 µs a record where 2,048 records
-are processed at a time."""
+"""The most records with literals that are processed at a time. They need more vectorised steps,
+which cost 0.1 µs a record if only 2,048 records are processed at a time."""
 
 
 class MappedInputs:
@@ -67,7 +67,7 @@ class MappedInputs:
         """The mapping of each of ``shards``; at most ``open_max`` of them in one call."""
         wanted = list(shards)
         found = {shard: self._view(shard) for shard in wanted}
-        # Once, afterwards: in between, it might drop a view that comes later in ``wanted``.
+        # After all look-ups: earlier, this might drop a view that is still in ``wanted``.
         self._let_go(max(self.open_max, len(wanted)))
         return found
 
@@ -82,7 +82,7 @@ class MappedInputs:
 
     def _view(self, shard: int) -> memoryview:
         view = self._views.get(shard)
-        # It was checked when it was mapped here.
+        # This method has mapped the shard, and checked it then.
         if view is not None and shard not in self._kept:
             self._views.move_to_end(shard)
             return view
@@ -115,7 +115,7 @@ class MappedPayload:
         self._seals = parts.carrier.seals if parts.seals else None
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """Yield the slices of records ``start:stop``, some rows at a time."""
+        """Yield the slices of records ``start:stop``, some records at a time."""
         rows = self.ordered(start, stop).rows
         count, ranges = len(rows), rows[RANGES]
         sources = len(_numbers_in(rows[SHARD]))

@@ -102,7 +102,7 @@ class ForwardReader:
                 done += size
         except (CorruptShardError, StopIteration):
             raise StorageError(
-                "an output shard cannot be decoded as it was encoded",
+                "an output shard cannot be decoded after it was encoded",
                 hint="check memory and disks; nothing was published",
             ) from None
 
@@ -169,8 +169,8 @@ class RangeBuffer:
     """A ring in a worker's buffer: gives out aligned pieces, which have to be returned in the same
     order.
 
-    It starts again at the front as soon as the front has room. Only used memory is cheap: the first
-    access to new memory costs as much as ten copies.
+    The ring starts again at the front as soon as the front has room, because used memory is cheap:
+    the first access to new memory costs as much as ten copies.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class RangeBuffer:
         return self._free_at(size_bytes) >= 0
 
     def take(self, size_bytes: int) -> memoryview:
-        """A piece of ``size_bytes``, a multiple of the alignment; one without bytes is not to be
+        """A piece of ``size_bytes``, a multiple of the alignment; a piece without bytes is not
         given back. ``InvariantError`` if there is no room."""
         start = self._free_at(size_bytes)
         if start < 0:
@@ -206,7 +206,7 @@ class RangeBuffer:
         self._taken.popleft()
 
     def _free_at(self, size_bytes: int) -> int:
-        """Where a piece has room; -1: nowhere."""
+        """The place where a piece of ``size_bytes`` has room; -1 if there is none."""
         if not self._taken:
             return 0 if size_bytes <= self.size_bytes else -1
         oldest, newest_end = self._taken[0][0], self._taken[-1][1]
@@ -258,8 +258,8 @@ class Spool:
 
 
 class Tail:
-    """Bytes that follow a shard, or all its decoded bytes. They are in the buffer from byte
-    ``begin`` on, or in ``file``, a file without a name, if they do not fit."""
+    """Bytes that are appended to a shard, or all decoded bytes of a shard. They are in the buffer
+    from byte ``begin`` on if they fit, else in ``file``, a file without a name."""
 
     def __init__(
         self, name: str, buffer: PayloadBuffer, scratch: Scratch | None, begin: int, fits: bool
@@ -300,8 +300,8 @@ def decode(
     scratch: Scratch | None,
     watch: Callable[[bytes], object] | None,
 ) -> Tail:
-    """Decode all of ``source``, from the first byte of ``buffer`` on. ``CorruptShardError`` as in
-    ``Decoding``."""
+    """Decode all of ``source`` to a ``Tail`` that begins at the first byte of ``buffer``. Errors:
+    see ``Decoding``."""
     decoding = Decoding(
         shard,
         codec,

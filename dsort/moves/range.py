@@ -38,10 +38,11 @@ from dsort.storage.process_limits import files_that_fit
 
 FAR_READ_BYTES_MAX = 16 << 20
 TURNS_A_BUFFER = 4
-"""The buffer has room for so many turns: one is written while the others are read."""
+"""The buffer has room for this many turns (see ``RangedRecords``): one is written while the others
+are read."""
 ROWS_READ_MAX = 1 << 16
-"""The rows of neighbouring runs that are read from the index together: reading the rows of each
-output shard of 100 KB separately took a third of the time of creating it."""
+"""The most rows of neighbouring runs that are read from the index together. Reading the rows of
+each output shard of 100 KB separately took a third of the time of creating the shard."""
 FILES_A_SHARD = 2
 READS_AT_ONCE = 32
 """From 1.1 GB in 16 cold files, direct reads of 100 KB in any order gave 347 MB/s with 8 threads,
@@ -159,7 +160,7 @@ class RangedInputs:
 
     def reads(self, shard: int) -> RandomReads | PinnedReads:
         """Open one input shard. ``ChangedInputError`` if it has changed since the job resolved it;
-        for objects in stores, only the first read raises it."""
+        for an object in a store, only the first read raises this error."""
         if shard in self._open:
             self._open.move_to_end(shard)
             return self._open[shard]
@@ -232,10 +233,10 @@ class _Reading(Struct):
     holds_room: bool
 
 
-# The rows of one output shard after the other are divided into turns: rows whose bytes fit in a
-# part of the buffer. The reads of a turn begin in the order of the disk, many at a time, as soon as
-# the buffer has room for them. So the next turns are read while one is written, whatever shard and
-# partition they belong to.
+# The rows of one output shard after the other are divided into turns. A turn is a run of rows whose
+# bytes fit in a part of the buffer. The reads of a turn begin in the order of the disk, many at a
+# time, as soon as the buffer has room for them. So the next turns are read while one is written,
+# whatever shard and partition they belong to.
 class RangedRecords:
     """Reads the records of ``runs``, in their order, by range."""
 
@@ -286,7 +287,7 @@ class RangedRecords:
         return self._scratch_nodes.ask(self._task_nodes[partition], request)
 
     def close(self) -> None:
-        """Wait for reads that have begun: after that, the buffer has other uses."""
+        """Wait for reads that have begun, because the buffer gets other bytes afterwards."""
         for turn in self._reading:
             turn.batch.settle()
         self._reading.clear()
@@ -315,7 +316,8 @@ class RangedRecords:
         reads, step = [], self._limits.read_max
         for rows in _adjacent(turn, order):
             first, last = int(turn.read_start[rows[0]]), int(turn.read_end[rows[-1]])
-            # The aligned end may lie behind the end of the file: so many bytes have to come.
+            # The aligned end may lie behind the end of the file: only bytes up to ``end`` must
+            # come.
             end = int(turn.start[rows[-1]]) + int(turn.length[rows[-1]])
             at, shard = int(places[rows[0]]), int(turn.source[rows[0]])
             for begin in range(first, last, step):
@@ -392,7 +394,7 @@ def _turns(rows: Table, turn_bytes: int, alignment: int) -> Iterator[_Turn]:
     """Yield the segments of ``rows`` in turns whose aligned bytes are at most ``turn_bytes``."""
     segments = rows[RANGES]
     if len(segments.names):
-        raise InvariantError("records that are read by range have their names in literals")
+        raise InvariantError("records that are read by range have new names outside literals")
     literals = np.ascontiguousarray(segments.literals).data
     # Alignment can add a block at each end of a part.
     row, start, length = _in_parts(segments, turn_bytes - 2 * alignment)

@@ -1,7 +1,7 @@
 """Many reads at a time, which fill parts of a worker's buffer from its input shards.
 
 A disk answers 32 concurrent reads of 100 KB in any order as fast as one read in sequence. Direct
-reads are queued in the kernel (``KernelReads``), which takes no threads; other reads wait in
+reads are queued in the kernel (``KernelReads``), which needs no threads; other reads wait in
 threads, without the interpreter lock.
 """
 
@@ -145,7 +145,7 @@ class _KernelQueue:
     """Reads that the kernel does, begun in the order of the calls."""
 
     def __init__(self) -> None:
-        """``OSError`` if the kernel does not support it."""
+        """``OSError`` if the kernel has no such queue."""
         self._reads = KernelReads(KERNEL_DEPTH)
         self._batches: deque[_KernelBatch] = deque()  # batches with reads that have not begun
         self._next: list[tuple[_KernelBatch, RangeRead]] = []
@@ -197,7 +197,7 @@ class _KernelQueue:
 
 
 class RangeQueue:
-    """Reads ranges for one worker, begun in the order of the calls."""
+    """Reads ranges for one worker. Reads begin in the order of the calls."""
 
     def __init__(self, depth: int, *, by_kernel: bool = False) -> None:
         """``depth``: the most reads at a time, limited by the threads that can be started.

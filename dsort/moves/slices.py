@@ -1,4 +1,4 @@
-"""Slices of records, as they are written: views of mapped shards, and pieces assembled in memory.
+"""Slices of records, as sinks write them: views of mapped shards, and pieces assembled in memory.
 
 Short records are gathered in one piece. A slice and an entry of ``pwritev`` cost half a microsecond
 for a record of any size. So short records are copied by NumPy: memory is viewed as a table of
@@ -35,9 +35,10 @@ GATHERED_BYTES: Final = 1 << 20
 _VIEWS_MAX: Final = 16
 _PUT_AT_ONCE: Final = 4096
 _SPARE_SHARE: Final = 3
-"""Rows as long as the longest record are used if they have at most so many times the bytes."""
+"""Records are copied as rows of the length of the longest record, if all rows together have at most
+this many times the bytes of the records."""
 _PIECE_BYTES: Final = 64
-"""Otherwise rows are so many bytes longer than the average record, and longer records are divided
+"""Otherwise rows are this many bytes longer than the average record, and longer records are divided
 into several rows."""
 _SMALL, _SMALLEST = 1 << 16, 1 << 8
 _TABLES_MAX = 4096
@@ -54,8 +55,8 @@ def are_short(segments: Segments) -> bool:
 
 
 def rows_at_once(segments: Segments, views: int = 1) -> int:
-    """The number of records of ``segments``, which are short, to gather at a time. It is multiplied
-    by the number of ``views``, which takes a tenth less time."""
+    """The number of records of ``segments``, which are short, to gather at a time. With several
+    ``views``, more records at a time take a tenth less time."""
     rows = GATHERED_BYTES * len(segments.start) // max(int(segments.length.sum()), 1)
     return max(min(rows, ROWS_AT_ONCE), 1) * min(views, _VIEWS_MAX)
 
@@ -79,7 +80,7 @@ class Gatherer:
         if not total:
             return memoryview(b"")
         width = longest
-        # A few long records among short ones: rows of their length would copy mostly bytes of
+        # A few long records among short ones: rows as long as those would copy mostly bytes of
         # neighbours.
         if width * len(lengths) > _SPARE_SHARE * total:
             width = min(width, total // len(lengths) + _PIECE_BYTES)
@@ -185,7 +186,7 @@ def _rows_of_views(
     views: Mapping[int, memoryview], wanted: _Wanted, width: int
 ) -> tuple[NDArray[np.void], Int64s]:
     """For several views, return (``width`` bytes from the start of each segment, the segments whose
-    view ends before that). Rows of the latter are empty."""
+    view ends before these bytes do). The rows of such segments are empty."""
     assert wanted.view is not None
     rows = np.empty(len(wanted.starts), f"V{width}")
     late = [np.zeros(0, np.int64)]
@@ -220,7 +221,7 @@ class _Rows:
     def of(self, length: int) -> NDArray[np.void]:
         """The table with rows of ``length`` bytes, see ``rows_at_each``."""
         if length not in self._tables:
-            # Shards choose the lengths, so their number has a bound.
+            # The content of shards decides the lengths, so the number of tables has a bound.
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
             self._tables[length] = rows_at_each(self.data, length)
@@ -237,15 +238,15 @@ def small_argsort(values: NDArray[np.integer]) -> Int64s:
 
 
 JOINED_BYTES_MAX = 16 << 10
-"""Records that are larger on average are not copied."""
+"""Records that are larger than this on average are not copied."""
 AT_ONCE_BYTES = 1 << 20
 """The bytes of records that are copied at a time: they stay in the processor's cache until they are
-hashed and written. With 2 MiB, new names for 3 KB records took 1.28 times the plain shuffle, with
-1 MiB 1.11."""
+hashed and written. With 2 MiB, a shuffle that renames records of 3 KB took 1.28 times as long as a
+plain shuffle; with 1 MiB, 1.11 times."""
 LENGTHS_MAX = 64
 """If literals have more lengths than this, a table for each length costs more than slices."""
 _BLOCKS_AT_ONCE = 2048
-"""So many blocks stay in the processor's cache."""
+"""Blocks that are overwritten at a time: this many stay in the processor's cache."""
 
 
 def renamed_slices(
@@ -438,13 +439,14 @@ def slices_of_sources(
 
 
 _LITERALS: Final = -1
-"""Stands for the literals where a view has a number."""
+"""In place of the number of a view, this stands for the literals."""
 
 
 def _with_literals(
     views: Mapping[int, memoryview], of_segment: Int32s, segments: Segments, starts: Int64s
 ) -> list[memoryview]:
-    """``starts``: the places of segments in their views; ignored for literals."""
+    """One slice per segment, from its view or from the literals. ``starts``: the places of segments
+    in their views; ignored for literals."""
     are_literals = segments.start < 0
     return slices_in(
         {**views, _LITERALS: np.ascontiguousarray(segments.literals).data},
@@ -466,7 +468,8 @@ def slices_in(
 
 
 def hash_records(slices: Sequence[memoryview], segment_offsets: Sequence[int]) -> UInt64s:
-    """XXH3 of each record's bytes; record ``i`` is ``slices[offsets[i]:offsets[i + 1]]``."""
+    """XXH3 of each record's bytes; record ``i`` has the slices
+    ``segment_offsets[i]:segment_offsets[i + 1]``."""
     if len(slices) == len(segment_offsets) - 1:
         return np.fromiter(map(xxhash.xxh3_64_intdigest, slices), np.uint64, len(slices))
     hashes = np.empty(len(segment_offsets) - 1, np.uint64)

@@ -51,8 +51,8 @@ SHARDS_TOLD_MAX = 1 << 16
 RECORD_BYTES_MIN = 32 << 10
 """Shorter records take less time if all bytes between them are read, too."""
 SHARE_MAX = 0.8
-"""Of a partition's bytes. If a larger share is needed, all bytes are read: they are in fewer
-pieces."""
+"""If more than this share of a partition's bytes is needed, all bytes are read, because they are in
+fewer pieces."""
 READS_AT_ONCE = 2
 """Sequential reads of one partition. They are few because the disk is also busy with writes."""
 
@@ -121,10 +121,10 @@ class SpillMove:
         )
 
 
-# If scratch stays in the page cache, the spill is mapped: nothing is copied before it is written.
-# Otherwise a partition that fits is read whole into a part of the buffer, so that threads read the
-# next one into another part while this one is written. A partition that is larger than the buffer
-# is spilled once more if its records are small; else it is read in several turns.
+# If scratch stays in the page cache, the spill is mapped: payload is not copied before it is
+# written. Otherwise a partition that fits is read whole into a part of the buffer, so that threads
+# read the next one into another part while this one is written. A partition that is larger than the
+# buffer is spilled once more if its records are small; else it is read in several turns.
 class SpilledPayload:
     """The records of one partition's spill."""
 
@@ -158,7 +158,7 @@ class SpilledPayload:
         self._direct = direct
         self._maps = not forgets and not are_short(self._ranges)
         self._split: SplitSpill | None = None
-        self._views: dict[int, memoryview] = {}  # by worker of a mapped file; or the buffer as 0
+        self._views: dict[int, memoryview] = {}  # mapped files by worker; or the buffer, as 0
         self._shift = _NONE  # by block; empty: blocks follow one another
         self._block_of_shard = _NONE  # makes a look-up take 1 ns a row, not 30
         self._batch: RangeBatch = NO_READS
@@ -167,7 +167,7 @@ class SpilledPayload:
 
     def ask_ahead(self) -> None:
         """Begin to read the partition, or to request its first blocks, for later."""
-        # It takes the whole buffer, in which the partition before it still is.
+        # This partition needs the whole buffer, which still has the partition before it.
         if self._reader.size_bytes > self._room.size_bytes and not self._maps:
             return
         extents = self._reader.extents()
@@ -211,7 +211,7 @@ class SpilledPayload:
         step."""
         start, stop = self._ordered.rows_of(start, stop)
         if start < stop and not self._span[0] <= start <= stop <= self._span[1]:
-            raise InvariantError(f"rows of partition {self.partition} are wanted that were not")
+            raise InvariantError(f"rows of partition {self.partition} are outside its span")
         if self._views:
             all_of_it = self._ranges.run(start, stop)
             step = rows_at_once(all_of_it) if are_short(all_of_it) else SLICES_AT_ONCE_MAX
@@ -281,8 +281,8 @@ class SpilledPayload:
             )
 
     def _placed(self, rows: slice) -> tuple[Int32s, Segments]:
-        """For each segment of ``rows``, the number of its view; and the segments, with places in
-        the views instead of the blocks."""
+        """For each segment of ``rows``, the number of its view; and the segments, with their places
+        in the views instead of their places in the blocks."""
         segments = self._ranges.run(rows.start, rows.stop)
         if not len(self._shift):
             return np.zeros(len(segments.start), np.int32), segments
@@ -320,15 +320,16 @@ class SpilledPayload:
 
 
 SPLIT_BYTES_MAX = 32 << 10
-"""Longer records (on average) take less time if they are read one by one than twice in order."""
+"""If records are longer than this on average, reading them one by one takes less time than reading
+them twice in order."""
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE = 4096
 """At most 2 MiB of short records."""
 
 
 class SplitSpill:
-    """Rows ``start:stop`` of one partition, copied to a file in runs that fit in the buffer.
-    ``rows``: all rows of the partition, in output order, with their places in the spill."""
+    """The rows ``span`` (first, end) of one partition, copied to a file in runs that fit in the
+    buffer. ``rows``: all rows of the partition, in output order, with their places in the spill."""
 
     def __init__(
         self,
@@ -454,8 +455,8 @@ def _pieces(view: memoryview, starts: Int64s, lengths: Int64s, base: int) -> lis
 
 def narrowed(ordered: OrderedRows, first: int, stop: int) -> OrderedRows:
     """``ordered`` with blocks that hold only rows ``first:stop``: one block per row, in the order
-    of the spill. Returns ``ordered`` itself if that gains nothing. The other rows have no place
-    afterwards."""
+    of the spill. Return ``ordered`` itself if that gains nothing. In the result, other rows have no
+    place."""
     blocks, ranges = ordered.blocks, ordered.rows[RANGES]
     lengths, block_bytes = ranges.length[first:stop], blocks[BLOCK_LENGTH]
     size_bytes, total_bytes = int(lengths.sum()), int(block_bytes.sum())

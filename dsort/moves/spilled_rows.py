@@ -1,7 +1,7 @@
 """Rows of tables, read back from the blocks of a partition's spill, in output order.
 
-The blocks of a partition that fits are read once. Those of a larger partition are read again for
-each run of rows that fits: so the memory does not depend on the size of the data.
+The blocks of a partition that fits are read once. The blocks of a larger partition are read again
+for each run of rows that fits, so that memory does not depend on the size of the data.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dsort.scratch.spill import SpillReader
 from dsort.scratch.tables import OrderedRows
 
 TURN_SHARE = 3
-"""A turn over a partition takes this part of a worker's buffer: its blocks, its rows in order, and
-a row group are in memory at the same time."""
+"""The rows of a turn take at most 1 / ``TURN_SHARE`` of a worker's buffer, because their blocks,
+the rows in order and a row group are in memory at the same time."""
 TURN_BYTES_MAX = 1 << 30
 """Offsets of texts and binaries have 32 bits, so the bytes of a turn have to stay below 2 GiB."""
 
@@ -64,7 +64,8 @@ class RowMove:
 
 
 class BlockMemory:
-    """Memory into which blocks are read. Its pages are kept: new ones cost as much as the copy."""
+    """Memory into which blocks are read. Its pages are kept, because new pages cost as much as the
+    copy."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
@@ -138,7 +139,8 @@ class RowPayload:
             start = until
 
     def _read_turn(self, start: int, schema: Any, away: tuple[Leaf, ...]) -> _Turn:
-        """Read the next rows that fit. If their blocks fit, too, rows are not copied from them."""
+        """Read the next rows that fit. If all blocks with these rows fit, too, the turn refers to
+        the rows in the blocks; else it copies them."""
         limit = self._weight[start] + self._turn_bytes
         last = int(np.searchsorted(self._weight, limit, side="right")) - 1
         # One row at least, even if it is larger than a turn.
@@ -159,7 +161,8 @@ class RowPayload:
         return _Turn(start, last, away, blocks, places_in(by_place))
 
     def _among(self, blocks: Int64s, places: Int64s) -> Int64s:
-        """The numbers of rows within ``blocks``. ``places``: their places in the partition."""
+        """The number of each row within ``blocks``. ``places``: the place of each row in the
+        partition."""
         counts = (self._first[1:] - self._first[:-1])[blocks]
         before = np.cumsum(counts) - counts
         at = np.searchsorted(self._first[blocks], places, side="right") - 1
@@ -193,9 +196,9 @@ class RowPayload:
             found = RowBlocks(blocks, schema, shard, away)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StorageError(
-                f"a block of rows in scratch does not read back: {error}",
+                f"a block of rows in scratch cannot be read back: {error}",
                 hint="check memory and disks; nothing was published",
             ) from None
         if found.light.num_rows != int((self._first[1:] - self._first[:-1])[wanted].sum()):
-            raise InvariantError(f"blocks of partition {self.partition} have other rows")
+            raise InvariantError(f"blocks of partition {self.partition} have a wrong row count")
         return found
