@@ -22,12 +22,12 @@ _MAGIC = b"dsortcol"
 _ALIGN = 64
 _HEADER_BYTES_MAX = 1 << 16
 _DTYPES: Final = frozenset({"|u1", "<i4", "<i8", "<u8"})
-"""Plain numbers. Other dtypes of NumPy can hold objects, or nothing."""
+"""Plain numbers. Other dtypes of NumPy can hold objects, or values of no bytes."""
 _NARROW: Final = ("|u1", "<u2", "<u4")
 _NARROW_MAX: Final = (1 << 32) - 1
 _ONE: Final = "one"
 KEPT_FILES_MAX: Final = 64
-"""Each kept file holds a descriptor; a worker has some 128 of them to spare."""
+"""Each kept file holds a descriptor; a worker can spare about 128 descriptors."""
 _PACKED_ROWS_MIN: Final = 64
 """With fewer rows, packing saves nothing, because arrays begin at multiples of 64 bytes."""
 
@@ -51,7 +51,8 @@ def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column]) ->
 
 
 def columns_bytes(columns: Mapping[str, Column], *, packed: bool = False) -> bytes:
-    """The same file, in memory. ``packed``: only for readers that accept packed columns."""
+    """The content of a file of ``columns``. ``packed``: only for readers that accept packed
+    columns."""
     file = io.BytesIO()
     _write(file, columns, packed=packed)
     return file.getvalue()
@@ -113,10 +114,10 @@ def _packing(array: NDArray[Any]) -> str:
 
 
 class KeptColumns:
-    """Column files that stay mapped, because they are read often, some rows at a time: to open one
-    takes five times as long as to read a few thousand rows. A file that replaces another one is
-    recognised by its identity. Readers go through all files in turn, so the first files are kept,
-    and later ones do not replace them."""
+    """Column files that stay mapped, because they are read often, some rows at a time: opening a
+    file takes five times as long as reading a few thousand rows. A file that replaces another one
+    is recognised by its identity. Readers go through all files in turn, so the first files are
+    kept, and later ones do not replace them."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[tuple[int, int, int], ColumnFile]] = {}
@@ -144,7 +145,8 @@ class KeptColumns:
 class ColumnFile:
     """A column file opened for reading; arrays are views of the mapped file, or of bytes.
 
-    Content that this module does not write is a ``StorageError``, when the file is opened or read.
+    A file with content that this module does not write raises ``StorageError`` when it is opened or
+    read.
     """
 
     def __init__(self, data: mmap.mmap | bytes, name: str, *, may_be_packed: bool = False) -> None:
@@ -169,7 +171,8 @@ class ColumnFile:
 
     @classmethod
     def of(cls, scratch: Scratch, name: str, kept: KeptColumns | None = None) -> ColumnFile:
-        """The file ``name`` in scratch, mapped. ``kept``: a cache that is used for it."""
+        """The file ``name`` in scratch, mapped. ``kept``: a cache of open files, for readers that
+        open the file often."""
         fd = scratch.open_to_read(name)
         try:
             with StorageErrors(f"read {name}", str(scratch)):
@@ -178,7 +181,7 @@ class ColumnFile:
                 if kept is not None and (known := kept.find(name, identity)) is not None:
                     return known
                 size = status.st_size
-                # Nothing can be mapped of an empty file.
+                # An empty file cannot be mapped.
                 mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ) if size else b""
         finally:
             os.close(fd)
@@ -246,14 +249,14 @@ class ColumnFile:
                 if packing is not None and count >= 0 and at >= 0 and at % _ALIGN == 0:
                     first = self._first + at
                     if packing == _ONE:
-                        # Such a column takes no room for its rows. Some other column of the file
-                        # does, with at least one byte a row.
+                        # A column with this packing takes no room for its rows, but some other
+                        # column of the file has at least one byte for each row.
                         rows_bytes = max(kind.itemsize, count - first)
                     else:
                         rows_bytes = count * np.dtype(packing or dtype).itemsize
                     if not count or first + rows_bytes <= len(self._bytes):
                         return kind, count, first, packing
-        raise self._damaged(f"its column {name} is not in it")
+        raise self._damaged(f"its header is wrong about column {name}")
 
     def _known_packing(self, rest: list[object]) -> str | None:
         """The packing of a column; "" for none, None for one that this module does not write."""
@@ -267,5 +270,5 @@ class ColumnFile:
     def _damaged(self, reason: str) -> StorageError:
         return StorageError(
             f"column file {self._name} is damaged: {reason}",
-            hint="start the job again; if it was whole, look who may write there",
+            hint="start the job again; if the file was whole before, check who may write there",
         )

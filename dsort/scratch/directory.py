@@ -23,10 +23,10 @@ _SMALL_BYTES_MAX = 1 << 30
 _NOT_THERE = frozenset({errno.ENOTDIR, errno.ELOOP})
 
 
-# Its default place is beside the outputs, where others may be allowed to write. So it belongs to
-# its owner alone (0700), the owner is checked, and every file is opened relative to the open
-# directory. If the directory or one above it is renamed or replaced, processes that hold it are not
-# affected. No link is followed in the part of the path that dsort made.
+# Scratch is beside the outputs by default, where others may be allowed to write. So the directory
+# belongs to its owner alone (0700), the owner is checked, and every file is opened relative to the
+# open directory. If this directory or one above it is renamed or replaced, processes that hold it
+# are not affected. No link is followed in the part of the path that dsort made.
 class Scratch(ClosesOnExit):
     """The directory ``path``. ``StorageAccessError`` unless it belongs to this user, and no other
     user may enter it; ``ObjectNotFoundError`` if it does not exist.
@@ -69,7 +69,7 @@ class Scratch(ClosesOnExit):
             os.close(fd)
             raise StorageAccessError(
                 f"{name} in scratch directory {self._where} is no file that dsort has made",
-                hint="another program has put it there: look who may write to that directory",
+                hint="another program has put it there: check who may write to that directory",
             )
         return fd
 
@@ -94,7 +94,7 @@ class Scratch(ClosesOnExit):
 
     def write(self, name: str, *pieces: Buffer) -> None:
         """Store a file: it appears whole or not at all."""
-        # With the process id, as several processes may write the same file at once.
+        # The name has the process id, because several processes may write one file at once.
         part = f"{name}.{os.getpid()}.part"
         with StorageErrors(f"write {name}", self._where):
             with open(self._open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:

@@ -63,7 +63,7 @@ from dsort.scratch.tables import (
 )
 
 RUN_SHARDS_MAX = 64
-"""The most small shards, one after the other, that have one index file."""
+"""The most small shards, one after the other, that share one index file."""
 
 
 COUNTED: Final = (ORDINAL, MEMBERS, PAYLOAD_BYTES, STORED_BYTES)
@@ -95,7 +95,7 @@ class PartitionRows(Struct, frozen=True, eq=False):
 # <stage>-<shard>.col      one shard's records, ordered by partition, in input order within each;
 #                          or the records of a run of small shards, which begins with this shard
 # ordered-<partition>.col  one partition's records in output order
-# duplicates-<part>.col    positions (shard, ordinal) of records whose key an earlier one has
+# duplicates-<part>.col    positions (shard, ordinal) of records whose key an earlier record has
 class IndexStore:
     """Reads and writes the index files of one job in its scratch directory."""
 
@@ -256,7 +256,7 @@ class IndexStore:
         return KEYS.read(file, 0, file.count("ordinal")).take(rows)
 
     def keys_at(self, stage: str, file: int, shard: int, ordinals: Int64s) -> BytesColumn:
-        """The record keys at some ordinals of a shard, which are ascending. ``file``: the shard
+        """The record keys at some ordinals of a shard, in ascending order. ``file``: the shard
         whose index file has the rows of this one."""
         columns = self.columns(f"{stage}-{file}.col")
         ordinal, order = columns.array("ordinal"), np.arange(columns.count("ordinal"))
@@ -274,8 +274,8 @@ class IndexStore:
         """The hashes of numbered keys, which are computed on the first request."""
         if not self.scratch.has(name):
             keys = KEYS.read(file, 0, file.count("ordinal"))
-            # Several processes may do so at once: the content is the same, and the file appears
-            # whole.
+            # Several processes may compute them at once: the content is the same, and the file
+            # appears whole.
             write_columns(self.scratch, name, _hash_columns(hash_column(keys)))
         return self.columns(name)
 
@@ -383,7 +383,7 @@ def _check_run(shards: Int32s, first: int) -> Int32s:
     if len(shards) and not first <= shards.min() <= shards.max() < first + RUN_SHARDS_MAX:
         raise StorageError(
             f"the index of input shard {first} has rows of shards that are not in its run",
-            hint="start the job again; if it was whole, look who may write there",
+            hint="start the job again; if the file was whole before, check who may write there",
         )
     return shards
 
@@ -411,7 +411,7 @@ def _sort_keys(file: ColumnFile, count: int) -> SortKeys:
 
 
 def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:
-    """The hashes of keys; none for numbered keys, because theirs are rarely needed."""
+    """The columns of the hashes of keys; none for numbered keys, whose hashes are rarely needed."""
     if KEY_HASH in index:
         return _hash_columns(index[KEY_HASH])
     keys = index[KEYS]
@@ -421,8 +421,8 @@ def _hashes_by_key(index: Table) -> dict[str, NDArray[Any]]:
 
 
 def _hash_columns(key_hash: UInt64s) -> dict[str, NDArray[Any]]:
-    """Hashes are in ascending order, so that a search for duplicates reads a range of hashes as one
-    slice of each shard's file."""
+    """The columns of hashes, in ascending order, so that a search for duplicates reads a range of
+    hashes as one slice of each shard's file."""
     # Row numbers of one shard fit in 32 bits, which take half the room.
     by_hash = np.argsort(key_hash).astype(np.int32)
     return {"key_hash": key_hash[by_hash], "key_row": by_hash}

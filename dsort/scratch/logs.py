@@ -36,10 +36,10 @@ def reaction_line(kind: str, *, shard: str = "", name: str = "", count: int = 1)
     return (", ".join(parts) + "}\n").encode("ascii")
 
 
-# Of reactions, the counts are in the results of tasks; the names are in files, one for each shard
-# or part. A line has `kind`, `shard`, `name` (of a member or record; absent if the line is about
-# the shard) and `count` (absent if it is 1). The files stay on their nodes until the coordinator
-# joins them, so that names take no memory.
+# The counts of reactions are in the results of tasks; the names are in files, one for each shard or
+# part. A line has `kind`, `shard`, `name` (of a member or record; absent if the line is about the
+# shard) and `count` (absent if it is 1). The files stay on their nodes until the coordinator joins
+# them, so that names take no memory.
 class LineWriter:
     """Writes lines to a file of ``scratch``, which readers see once it is whole; without lines,
     there is no file."""
@@ -75,7 +75,7 @@ class _NoLines(LineWriter):
         """There is no file."""
 
     def write(self, lines: Iterable[bytes]) -> None:
-        """Ignore ``lines``, which are not made."""
+        """Ignore ``lines``, without iterating over them."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -123,7 +123,8 @@ class ReactionLog(Tally, kw_only=True):
 
 PREFIX = "created-"
 LOGGED_BYTES = 8 << 20
-"""The most bytes that a worker that dies has written in vain."""
+"""The most bytes of output shards that wait to be logged: a worker that dies has written these in
+vain."""
 LOGGED_MAX = 64
 SUFFIX = ".jsonl"
 
@@ -145,7 +146,7 @@ class CreatedLog:
     """The log of one worker; lines are appended, each whole.
 
     Lines of small shards are gathered, up to ``LOGGED_BYTES``, because opening the file for each
-    took a tenth of the time of 1 KB shards. Any thread may append.
+    shard took a tenth of the time of creating shards of 1 KB. Any thread may append.
     """
 
     def __init__(self, scratch: Scratch, worker: int) -> None:
@@ -185,11 +186,11 @@ def read_created_logs(scratch: Scratch) -> list[ShardCreated]:
 
 
 def _shards(name: str, data: bytes) -> Iterator[ShardCreated]:
-    # The last part is empty, or a line that a death has cut off.
+    # The last part is empty, or a line that was cut off when the worker died.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
             yield checked(json.loads(line), ShardCreated)
         except (ValueError, RecursionError):
             raise StorageError(
-                f"line {number} of {name} in scratch tells of no output shard"
+                f"line {number} of {name} in scratch describes no output shard"
             ) from None

@@ -47,10 +47,10 @@ Answer = TypeVar("Answer", covariant=True)
 def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
     """Make the scratch directory ``directory`` if it does not exist; return the id of this node.
 
-    A directory that a dead coordinator has left keeps its id, and so its files are used again. But
-    a restart of the machine clears it: some files may not have reached the disk, and nothing shows
-    which. ``owner`` (job and bucket) is for ``dsort gc``. ``StorageError`` for a directory that
-    does not belong to this user alone, or to this job.
+    A directory that a dead coordinator has left keeps its id, so its files are used again. After a
+    restart of the machine, the directory is cleared, because some of its files may not have reached
+    the disk, and nothing shows which. ``owner`` (job and bucket) is for ``dsort gc``.
+    ``StorageError`` for a directory that does not belong to this user alone, or to this job.
     """
     with Scratch(directory, make=True) as scratch:
         _refuse_others(scratch, owner.get("job_id", ""))
@@ -61,7 +61,7 @@ def make_scratch(directory: Path, owner: Mapping[str, str]) -> str:
                 return known
             scratch.clear()
         node = secrets.token_hex(8)
-        # The owner first: a directory with other files and without an owner is refused.
+        # The owner is written first: a directory with other files and no owner is refused.
         scratch.write(OWNER_FILE, json.dumps(dict(owner)).encode())
         scratch.write(NODE_FILE, json.dumps({"node": node, "boot_id": boot}).encode())
     return node
@@ -74,8 +74,8 @@ def open_scratch(directory: Path, node: str) -> Scratch:
     if _stored(scratch, NODE_FILE).get("node") != node:
         scratch.close()
         raise StorageError(
-            f"scratch directory {directory} is another directory than the one that the job made",
-            hint="look who may write to the directory that it is in",
+            f"scratch directory {directory} was replaced after the job made it",
+            hint="check who may write to the directory that contains it",
         )
     return scratch
 
@@ -93,7 +93,7 @@ def _refuse_others(scratch: Scratch, job_id: str) -> None:
     ]
     if whose == job_id and (OWNER_FILE in names or not stray):
         return
-    of = f"of job {whose}" if whose != job_id else f"that are not dsort's, as {stray[0]}"
+    of = f"of job {whose}" if whose != job_id else f"that are not dsort's, such as {stray[0]}"
     raise StorageError(
         f"scratch directory {scratch} has files {of}",
         hint="remove it, or have scratch somewhere else: --scratch",
@@ -154,7 +154,7 @@ class Exchange(Protocol):
     def begin(self, node: str, request: Request) -> Callable[[], Any]:
         """Send ``request``. Return a function that waits for the answer and returns it.
 
-        ``ScratchLostError`` from either if that node is gone.
+        ``ScratchLostError``, from ``begin`` or from that function, if the node is gone.
         """
 
 
@@ -163,11 +163,11 @@ class NoExchange:
 
     def begin(self, node: str, request: Request) -> Callable[[], Any]:
         """``StorageError``: there is no other node."""
-        raise StorageError(f"scratch {node} is not here, and nothing leads to it")
+        raise StorageError(f"scratch node {node} is not this node, and cannot be reached")
 
 
 class ScratchNodes:
-    """All nodes of a job, from the view of one."""
+    """All scratch nodes of a job, for a worker of the node ``node``."""
 
     def __init__(self, node: str, store: IndexStore, exchange: Exchange) -> None:
         self.node = node
@@ -218,9 +218,10 @@ class ShardLocations(Struct, frozen=True, eq=False):
     """The node that has the index (and spill) of each shard: ``nodes[node_of[shard]]``.
 
     ``node_of`` has shape ``(shards,)``. It is -1 for a shard without records, and for a shard whose
-    records are in the index file of another shard, which is in ``file_of``, of the same shape. Ids
-    keep their places in ``nodes`` from one version to the next. ``since``, of the same shape: the
-    version from which on each shard is on its node; empty if this is the first version, 1, for all.
+    records are in the index file of another shard: ``file_of``, of the same shape, has the ordinal
+    of that one. Ids keep their places in ``nodes`` from one version to the next. ``since``, of the
+    same shape: the first version in which each shard is on its present node; empty: this is version
+    1 for all shards.
     """
 
     nodes: tuple[str, ...]

@@ -56,8 +56,8 @@ FOUND: Final = (KEY_HASH, POSITION_SHARD, ORDINAL, ROW)
 
 class HashesOf(Struct, frozen=True):
     """The records of some shards with ``low <= hash < high`` (high 0: no upper end). The hash is
-    that of the key; or, ``by_content``, the first half of that of the content (``SAME_HASH``), for
-    the records that are compared by content."""
+    that of the record key. With ``by_content``, it is the first half of the hash of the content
+    (``SAME_HASH``), and records that are not compared by content are left out."""
 
     stage: str
     shards: Int64s
@@ -72,8 +72,8 @@ class HashesOf(Struct, frozen=True):
 
 
 class KnownKeysOf(Struct, frozen=True):
-    """Keys that the result already has: in the files ``numbers``, the keys with one of the sorted
-    ``hashes``."""
+    """Keys that the result already has: the keys in the files ``numbers`` whose hash is one of the
+    sorted ``hashes``."""
 
     numbers: tuple[int, ...]
     hashes: UInt64s
@@ -356,7 +356,7 @@ class KeyDraws(Struct, frozen=True):
     def on(self, shards: Int64s) -> KeyDraws:
         """See :class:`Draws`."""
         # A second selection would take the inputs of other shards.
-        assert not len(self.shards), "these are of some shards already"
+        assert not len(self.shards), "the draws are of some shards already"
         return replace(self, shards=shards, inputs=self.inputs[shards])
 
     def each(self, store: IndexStore) -> Iterator[Drawn]:
@@ -394,11 +394,12 @@ def added_counts(
 
 
 class LotSteps(Struct, frozen=True):
-    """Requests, for each border that is searched, how many records of some shards are in each of
-    ``2**bits`` steps of ``2**shift`` from ``low`` on. The values are lots, unless there is a lot
-    ``tied``: then they are the positions of records with this lot.
+    """Requests, for each border that is searched, how many records of some shards have their value
+    in each of ``2**bits`` ranges of ``2**shift`` values from ``low`` on. The value of a record is
+    its lot. If ``tied`` has a lot for each row, only records with this lot count, and the value is
+    the position.
 
-    ``classes``: all of them. ``searched``: the row of each border of each class in ``low`` and
+    ``classes``: all classes. ``searched``: the row of each border of each class in ``low`` and
     ``tied``, or -1. The answer has one row for each row of ``low``."""
 
     draws: Draws
@@ -429,7 +430,8 @@ class LotSteps(Struct, frozen=True):
 
 
 def class_table_bytes(offsets: Int64s, classes: ClassCounts) -> bytes:
-    """The content of the file. ``offsets``: where the rows of each shard begin, and the end."""
+    """The content of a file of classes. ``offsets``: where the rows of each shard begin, and the
+    end."""
     return columns_bytes(
         {
             "offsets": offsets,
@@ -443,7 +445,7 @@ def class_table_bytes(offsets: Int64s, classes: ClassCounts) -> bytes:
 
 
 def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
-    """The rows of one shard."""
+    """The classes of one shard."""
     start, stop = file.array("offsets", shard, shard + 2).tolist()
     return ClassCounts(
         group=file.array("group", start, stop),
@@ -455,8 +457,8 @@ def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
 
 
 def check_class_table(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` if ``data`` is no such file, or is for another number of shards. The check
-    is for a file that comes back from a bucket."""
+    """``StorageError`` if ``data`` is no file of classes, or is for another number of shards. The
+    check is for a file that comes back from a bucket."""
     file = ColumnFile(data, what)
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1
@@ -473,4 +475,4 @@ def check_class_table(data: bytes, what: str, *, shards: int) -> None:
     # `hashes.permuted` has this bound on totals.
     fits = (count > 0) & (first >= 0) & (first <= total - count) & (total < 1 << 53)
     if not fits.all():
-        raise damaged(what, "it has counts that are none")
+        raise damaged(what, "it has impossible counts")

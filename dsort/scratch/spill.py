@@ -66,8 +66,9 @@ BLOCKS_IN_FLIGHT_MAX = 2
 
 
 BLOCK_BYTES = 16 << 20
-"""The most payload bytes in one answer. Two answers are in flight to a worker at a time, so a
-node's share of the object store is workers x 32 MiB, whatever the size of the data."""
+"""The most payload bytes in one answer. Two answers are in flight to a worker at a time, so the
+answers take at most workers x 32 MiB of a node's share of Ray's object store, whatever the size of
+the data."""
 
 
 Payload = Sequence[NDArray[np.uint8]]
@@ -248,8 +249,8 @@ class SpillReader:
     @contextlib.contextmanager
     def _there(self, node: str) -> Iterator[None]:
         """If spill files are missing, raise the error for lost scratch, so that they are made
-        again. They were removed after the partition was written, which a resumed attempt may not
-        know, or by a person who cleaned up."""
+        again. Either they were removed after the partition was written (which the journal of a
+        resumed attempt may not show), or a person has removed them."""
         try:
             yield
         except ObjectNotFoundError as error:
@@ -358,7 +359,7 @@ class SpillFile(ClosesOnExit):
         self._where = where
         self._direct = -1
         if not direct:
-            # The kernel reads ahead twice as far then.
+            # With this advice, the kernel reads ahead twice as far.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             return
         # A second descriptor, because O_DIRECT is a property of the open file, not of a call.

@@ -38,8 +38,8 @@ from dsort.scratch.columns import ColumnFile
 
 POSITION_SHARD: Final[Name[Int64s]] = Numbers("position_shard", "<i8")
 NTH: Final[Name[Int64s]] = Numbers("nth", "<i8")
-"""By file: which occurrence of its key a record is, why it is left out (``LeftOut``), or the number
-of the joined record that it is a piece of."""
+"""The meaning depends on the file: which occurrence of its key a record is, why the record is left
+out (``LeftOut``), or the number of the joined record to which the piece belongs."""
 PLACE: Final[Name[UInt64s]] = Numbers("place", "<u8")
 """The place of a joined record's piece in output order."""
 POSITIONS: Final = (POSITION_SHARD, ORDINAL, NTH)
@@ -70,7 +70,7 @@ class Positions:
         start, stop = np.searchsorted(self._shard, [shard, shard + 1]).tolist()
         found = Table.read(self._file, (ORDINAL, *names), start, stop)
         if len(found) and int(found[ORDINAL].max()) >= records:
-            raise StorageError(f"{self._name} has positions that input shard {shard} lacks")
+            raise StorageError(f"{self._name} has positions that are not in input shard {shard}")
         return found
 
     def contains(self, shards: Any, ordinals: Int64s) -> Bools:
@@ -111,7 +111,7 @@ def check_left_out(data: bytes, what: str, *, shards: int) -> None:
     file, count = _checked(data, what, shards)
     KEYS.read(file, 0, count)
     if not np.isin(NTH.read(file, 0, count), [*LeftOut]).all():
-        raise damaged(what, "it gives reasons that there are not")
+        raise damaged(what, "it gives unknown reasons")
 
 
 def check_places(data: bytes, what: str, *, shards: int) -> None:
@@ -139,7 +139,7 @@ ORDERED: Final = (*CREATION_COLUMNS, *OPTIONAL_CREATION_COLUMNS, KEYS, ORIGIN_ST
 
 
 EACH_ROW: Final = np.zeros(0, np.int64)
-"""No offsets of records: each row is one."""
+"""No offsets: each row is a record."""
 
 
 class OrderedRows(Struct, frozen=True, eq=False):
@@ -169,8 +169,8 @@ class OrderedRows(Struct, frozen=True, eq=False):
         return int(self.record_offsets[start]), int(self.record_offsets[stop])
 
     def by_record(self) -> Table:
-        """The countable columns, with one row per record. The shard of a joined record is the shard
-        of its first piece."""
+        """The shard, group, counts and sizes of the records, with one row per record. The shard of
+        a joined record is the shard of its first piece."""
         rows = self.rows.only((SHARD, GROUP, MEMBERS, PAYLOAD_BYTES, STORED_BYTES))
         if ENTRIES in self.rows:
             sizes = entries_bytes(self.rows[ENTRIES], self.rows[MEMBERS])
