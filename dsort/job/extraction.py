@@ -1,4 +1,5 @@
-"""Extraction makes the index (and spill) of every input shard, again if a node was lost."""
+"""The extract phase: it makes the index, and the spill, of every input shard. If a node is lost, it
+makes those of the node's shards again."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from dsort.workers.tasks import (
 )
 
 HOMES_LOST_MAX = 16
-"""The most scratch nodes that one attempt may lose; if it loses more, it is given up."""
+"""The most scratch nodes that one attempt may lose; if it loses more, it fails."""
 
 log = logger_of("job")
 
@@ -54,7 +55,8 @@ class Restaged(Protocol):
 
 
 def retry_after_lost_scratch(work: Restaged, action: Callable[[], Result]) -> Result:
-    """Complete ``work``, then run ``action`` and return its result; again after each lost node."""
+    """Complete ``work``, then run ``action`` and return its result. Repeat both after each lost
+    node."""
     while True:
         try:
             work.complete()
@@ -127,11 +129,11 @@ class Extraction(Struct, eq=False):
             self._before[shard] = replace(self.done.pop(shard), tally=Tally())
         self.locations = ""
         self._lost += 1
-        log.debug("node %s is lost, and with it what it had of %d shards", node, len(gone))
+        log.debug("node %s is lost, with its files of %d shards", node, len(gone))
         if self._lost > HOMES_LOST_MAX:
             raise WorkerLostError(
                 f"{self._lost} nodes were lost with their scratch",
-                hint="look at the nodes; `dsort resume` goes on from what is left",
+                hint="look at the nodes; `dsort resume` continues with the files that are left",
             )
         self.job.attempt.journal.append(ScratchLost(node))
         self.job.reporter.warn(
@@ -148,8 +150,9 @@ class Extraction(Struct, eq=False):
                 by_node.setdefault(each.node, []).append(each)
         for node, every in by_node.items():
             # Keep whole runs only: the file of a run has the rows of all its shards, so rows of
-            # shards that the journal lacks would come a second time. A run that two attempts
-            # extracted may be longer in one of them, so its length is part of what is counted.
+            # shards that the journal lacks would be in the index twice. A run that two attempts
+            # extracted may be longer in one of them, so runs of different lengths are counted
+            # separately.
             found = Counter((each.file, each.run_shards, each.worker) for each in every)
             known = [
                 each
@@ -179,11 +182,11 @@ class Extraction(Struct, eq=False):
             self.job.found.movement.workers,
             self.job.found.movement.buffer_bytes,
         )
-        plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # else each shard is a task
+        plain &= len(missing) >= 2 * TASKS_A_WORKER * workers  # with fewer, each is a task
         if self.stage.name == "index" and plain and can_run(self.job):
             sizes = [shard.size_bytes for shard in self.job.inputs]
             runs = runs_of(sizes, missing, workers=workers, buffer_bytes=buffer_bytes)
-        # Workers take turns, so the next shard of a worker is as many further as there are workers.
+        # Workers take turns, so the next shard of a worker is ``workers`` places behind this shard.
         following = dict(zip(missing, missing[self.job.found.movement.workers :], strict=False))
         for run in runs:
             tasks = tuple(self._task(each, following.get(each, -1)) for each in run)
@@ -212,10 +215,10 @@ class Extraction(Struct, eq=False):
 
     def _fetched(self, following: int) -> int:
         """``following`` if it has to be fetched during the extraction, else -1. Only shards of
-        object stores are fetched, where workers take turns."""
+        object stores are fetched, and only if workers take turns."""
         job = self.job
         gives_turns = job.runtime.name in ("local", "ray") and not job.extractors_max
-        # Records that steps make take room in the buffer, behind the shard.
+        # The buffer also holds the records that steps make, behind the shard.
         fetches = (
             self.stage.spill
             and not job.pipeline.reading.makes_shards
@@ -231,8 +234,8 @@ class Extraction(Struct, eq=False):
         return -1 if any(here) or is_table or codec else following
 
     def _ahead(self, ordinal: int) -> tuple[int, ...]:
-        """The shards whose headers the worker of shard ``ordinal`` reads ahead. One worker reads
-        each shard ahead, as long as the workers take turns."""
+        """The shards whose headers the worker of shard ``ordinal`` reads ahead. As long as the
+        workers take turns, only one worker reads the headers of a shard ahead."""
         if not self.job.found.movement.hops:
             return ()
         step, count = self.job.found.movement.workers, len(self.job.inputs)
@@ -248,7 +251,7 @@ class Extraction(Struct, eq=False):
         if self.stage.name == "index" and not again:
             job.attempt.journal.append(facts)
         if facts.shard in self._counted:
-            return  # extracted again: its progress was reported
+            return  # the shard was extracted before, and its progress was reported then
         self._counted.add(facts.shard)
         if job.reporter.state.phase == "extract":
             size_bytes = job.inputs[facts.shard].size_bytes
@@ -262,7 +265,7 @@ class Extraction(Struct, eq=False):
 
     def _check_same(self, facts: ShardExtracted) -> None:
         """``InvariantError`` if a shard has other records when it is extracted again: the
-        partitions are already ordered with the first ones."""
+        partitions are already ordered with the first records."""
         before = self._before.pop(facts.shard, facts)
         was, now = (
             (each.records, each.members, each.payload_bytes, each.stored_bytes)
@@ -270,7 +273,9 @@ class Extraction(Struct, eq=False):
         )
         if was != now:
             name = self.job.inputs[facts.shard].name
-            raise InvariantError(f"input shard {name} has {now} now, it had {was}")
+            raise InvariantError(
+                f"input shard {name} was extracted again: its counts are {now}, and were {was}"
+            )
 
     def shard_locations(self) -> ShardLocations:
         """The node and the file of each extracted shard."""
@@ -290,8 +295,8 @@ class Extraction(Struct, eq=False):
         return ShardLocations(tuple(self._scratch_nodes), node_of, file_of, since)
 
     def flow(self) -> RecordFlow:
-        """How many records were read, and how many each cause dropped or added. Call it before
-        ``tally``, which removes the counts."""
+        """How many records were read, and how many each cause dropped or added. Call this method
+        before ``tally``, which removes the counts."""
         flow, names = RecordFlow(), [place.name for place in self.job.buckets.input_places]
         for shard, facts in sorted(self.done.items()):
             counts = facts.tally.counts
@@ -366,7 +371,8 @@ def _warn_of_what_fits_nothing(job: Job, fits: Collection[str]) -> None:
     nothing = [each for each in dict.fromkeys(listed) if each not in fits]
     if nothing:
         job.reporter.warn(
-            "fits_nothing", f"the spec lists what no record has: {first_few(nothing)}"
+            "fits_nothing",
+            f"the spec lists keys or extensions that no record has: {first_few(nothing)}",
         )
 
 
@@ -389,7 +395,7 @@ def refuse_too_many_errors(job: Job, extracted: Iterable[ShardExtracted], tally:
 SMALL_BYTES = 4 << 20
 RUN_BYTES = 32 << 20
 TASKS_A_WORKER = 8
-"""Tasks that each worker is to have, so that the last tasks end at about the same time."""
+"""The least number of tasks for each worker, so that all workers end at about the same time."""
 
 
 def can_run(job: Job) -> bool:
@@ -421,8 +427,8 @@ def can_run(job: Job) -> bool:
 def runs_of(
     sizes: Sequence[int], shards: Sequence[int], *, workers: int, buffer_bytes: int
 ) -> Iterator[Sequence[int]]:
-    """Split ``shards`` (ascending ordinals) into runs of consecutive small shards; each other shard
-    is alone. ``sizes``: of all shards, in bytes."""
+    """Split ``shards`` (ascending ordinals) into runs of consecutive small shards; every other
+    shard is a run of its own. ``sizes``: the size of every input shard, in bytes."""
     most = min(RUN_SHARDS_MAX, len(shards) // (TASKS_A_WORKER * max(workers, 1)))
     room = min(RUN_BYTES, buffer_bytes)  # under spill, the whole run is in the buffer
     run: list[int] = []

@@ -65,7 +65,8 @@ log = logger_of("job")
 
 
 class Upload(Protocol):
-    """An upload that was begun and never completed. ``began_ns``: when, in ns since 1970."""
+    """An upload that was begun and never completed. ``began_ns``: when the upload began, in ns
+    since 1970."""
 
     @property
     def name(self) -> str: ...
@@ -91,7 +92,7 @@ class Garbage(Struct, frozen=True):
     ``upload``, ``scratch`` (a directory of this machine), or ``ray`` (the directory of a Ray that a
     job had started, which belongs to no bucket). ``where``: name in the bucket, or path. ``job_id``
     is "" if no dead job is known to have left it. ``age_s``: seconds since it was last written to.
-    ``resumable``: the job can be resumed, unless this is removed.
+    ``resumable``: the job can be resumed as long as this garbage is not removed.
     """
 
     kind: str
@@ -114,7 +115,7 @@ def find_garbage(
 ) -> list[Garbage]:
     """Everything that dead jobs left: in ``bucket``, in their ``dsort-*`` directories under
     ``scratch_bases``, and under ``ray_bases`` if a job had started a Ray; and unfinished uploads in
-    the bucket that belong to no running job. Of any age."""
+    the bucket that belong to no running job. Garbage of any age is found."""
     search = _Search(bucket, machine, list_job_directories(bucket))
     return [
         *search.jobs(),
@@ -162,8 +163,8 @@ def tidy_finished(
     opened: Opened | None = None,
 ) -> list[Garbage]:
     """Remove what is left of a job that died after its manifest was written; returns what was
-    removed. Nothing is removed while the coordinator is alive, because it will remove the same
-    things. ``opened``: as for ``remove_garbage``."""
+    removed. Nothing is removed while the coordinator is alive, because the coordinator removes the
+    same things. ``opened``: as for ``remove_garbage``."""
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
         left = []
@@ -189,7 +190,7 @@ def _remove_job(bucket: Bucket, job_id: str, machine: Machine, opened: Opened | 
             outputs = outputs_left(bucket, directory.job_id, spec, opened)
             kept = directory.has_result or directory.has_report
             if directory.has_result and not directory.has_manifest:
-                raise JobConflictError(f"there is the result of a job in {directory.job_id}")
+                raise JobConflictError(f"the directory of job {directory.job_id} has a result")
             if directory.has_manifest:
                 with contextlib.suppress(InputError):  # the manifest may be of a newer dsort
                     forget_removed(bucket, job_id)
@@ -220,13 +221,13 @@ def _remove_named(bucket: Bucket, directory: JobDirectory) -> None:
     if done.lost:
         raise StorageError(
             f"job {directory.job_id} is not removed: {done.words(bucket.uri)}",
-            hint="make room for it under its name, or move it elsewhere or remove it",
+            hint="free the name of the kept object, or move or remove the kept object",
         )
     if not state.committing:
         return
     notes = {"overwrite", "amend"} & {name for name, value in accepted.spec.items() if value}
     if notes and not done.was_noted:
-        return  # no name was given: equal bytes there may be an older job's
+        return  # the job gave no names: objects with equal bytes may be an older job's
     bucket.delete(index_name(directory.job_id))
     for each in noted_sidecars(bucket, directory.job_id):
         name = each.name
@@ -266,7 +267,7 @@ class _Search(Struct):
             if each.has_result and not each.has_manifest:
                 continue  # holds a manifest of another job
             if is_elsewhere(each) and not is_note_alone(each):
-                continue  # it is cleaned up from the bucket that it is in
+                continue  # found in the bucket that has the job's files
             if each.objects and not self._is_live(each.job_id):
                 died = each.has_journal and not each.has_manifest
                 copied = died and journal_left(self.bucket, each).materializes
@@ -297,10 +298,10 @@ class _Search(Struct):
         has_guests = any(is_elsewhere(each) for each in self.directories)
         for each in found:
             if _owner(each.name, live):
-                continue  # even if a dead job wrote to that name, too
+                continue  # not garbage, even if a dead job wrote to this name, too
             job_id = _owner(each.name, dead)
             if has_guests and not job_id:
-                continue  # may be of jobs elsewhere, whose names are known there
+                continue  # may be of jobs in other buckets, which have these jobs' names
             what = "an unfinished upload" + (
                 f" of job {job_id}" if job_id else " of a job that is unknown here"
             )
@@ -348,7 +349,7 @@ class _Search(Struct):
         return max(self.machine.now_s() - max(then_ns, *own, 0) / 1e9, 0.0)
 
     def _owners(self, directories: Iterable[JobDirectory]) -> dict[str, str]:
-        """For the name of each object that a job may upload, the job."""
+        """By the name of each object that a job may upload: the id of the job."""
         owners: dict[str, str] = {}
         for each in directories:
             owners[job_directory(each.job_id)] = each.job_id
@@ -377,7 +378,7 @@ def _beside(accepted: JobAccepted, shards: Sequence[str]) -> list[str]:
         return []
     spec = accepted.spec
     containers = [container_of(str(spec.get("output_extension")))] * len(shards)
-    if spec.get("outputs"):  # each may have a container of its own, by its name
+    if spec.get("outputs"):  # names show the container of each output
         containers = [container_of(name) for name in shards]
     sidecars = sidecar_names(parse_kinds(spec.get("index")), shards)
     return [*directory_file_names(containers, shards), *(each.name for each in sidecars)]
@@ -385,11 +386,11 @@ def _beside(accepted: JobAccepted, shards: Sequence[str]) -> list[str]:
 
 def _what_is_left(directory: JobDirectory) -> str:
     if is_note_alone(directory):
-        return "the note of a job that is elsewhere, whose outputs were to be here"
+        return "the note of a job in another bucket, which was to write outputs here"
     if directory.has_manifest:
         return "working files of a finished job"
     if "replaced" in directory.parts:
-        return "a job that ended while it replaced objects, which are kept there"
+        return "a job that ended while it replaced objects; the replaced objects are kept there"
     if directory.has_journal:
         return "a job that died"
     return "working files of an aborted job" if directory.has_report else "a job that died early"
@@ -406,7 +407,7 @@ def _scratch_owner(path: Path, output_uri: str) -> str:
         owner = json.loads(_own_bytes(next(file for file in files if file.exists())))
         return str(owner["job_id"]) if owner["output_uri"] == output_uri else ""
     except (OSError, RecursionError, ValueError, LookupError, TypeError, StopIteration):
-        return ""  # not one of ours
+        return ""  # no directory that dsort made
 
 
 def _own_bytes(path: Path) -> bytes:
@@ -416,12 +417,12 @@ def _own_bytes(path: Path) -> bytes:
     with open(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            raise ValueError(f"{path} is no file of ours")
+            raise ValueError(f"{path} is no regular file of this user")
         return file.read(OWNER_BYTES_MAX)
 
 
 def measure_directory(directory: Path) -> tuple[int, int, int]:
-    """(files, bytes, when the newest was written in ns since 1970) of a directory."""
+    """(number of files, their bytes, time of the last write in ns since 1970) of a directory."""
     files, size_bytes, newest_ns = 0, 0, 0
     for path in (directory, *directory.rglob("*")):
         try:

@@ -1,7 +1,7 @@
 """One running job: its spec and pipeline, its buckets and runtime, and what it has found so far.
 
 Each pass over the inputs keeps its findings for later passes. A later attempt of the job uses the
-retained files unchanged: its scratch fits no others."""
+retained files unchanged, because its scratch fits only these files."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class Buckets(Struct):
 
 class JobAttempt(Struct):
     """What attempts of a job leave for later ones. ``before``: the state that earlier attempts
-    left, empty in the first one. ``lease``, ``journal``: null until the attempt begins, which a dry
-    run never does. ``digests``: XXH3-128 of the files that were given to all nodes."""
+    left, empty in the first one. ``lease``, ``journal``: objects that do nothing, until the attempt
+    begins; in a dry run it never begins. ``digests``: XXH3-128 of the files that were given to all
+    nodes."""
 
     bucket: Bucket
     job_id: str
@@ -119,7 +120,7 @@ class JobAttempt(Struct):
 
     def retain_on_nodes(self, name: str, data: bytes) -> None:
         """Give a file to all nodes, and store it for later attempts, because all attempts have to
-        use the same."""
+        use the same file."""
         self.retain(name, data)
         self.share(name, data)
 
@@ -133,8 +134,8 @@ class JobAttempt(Struct):
         return name if name in self.digests else ""
 
     def retained(self, name: str) -> bytes:
-        """The file that an earlier attempt retained as ``name``; b"" if there is none, because such
-        files are never empty."""
+        """The file that an earlier attempt retained as ``name``; b"" if there is none. No retained
+        file is empty."""
         if not self.is_resumed:
             return b""
         try:
@@ -207,8 +208,8 @@ class Job(Struct):
     inputs: list[InputShard] = field(default_factory=list)
 
     def output_of(self, group: int) -> int:
-        """The output to which ``group``, a group of the order, belongs. 0 if there is one output;
-        its templates are groups, too."""
+        """The output to which ``group``, a group of the order, belongs. 0 if there is one output:
+        then each of its templates is a group."""
         return group if self.spec.outputs else 0
 
     @property
@@ -303,8 +304,9 @@ class Fact(Struct, Generic[Value], frozen=True):
     """A value that the first attempt finds and later ones use: JSON of a ``kind`` in the file
     ``name``, and shared files. ``dump`` and ``parse`` convert the value; ``parse`` raises
     ``ValueError`` or a similar error for a value that does not fit the job. ``checks``: for each
-    file of the value, a function that checks its bytes, and gets its name for errors.
-    ``may_lack_files``: whether some of these files may not be needed."""
+    file of the value, a function that checks the bytes of the file; its second argument is the
+    file's name, for errors. ``may_lack_files``: whether the value may be without some of these
+    files."""
 
     name: str
     kind: Any
@@ -319,7 +321,7 @@ class Fact(Struct, Generic[Value], frozen=True):
         return kept[0] if kept else self.keep(job, find())
 
     def keep(self, job: Job, value: Value) -> Value:
-        """Store ``value`` for later attempts, once its files are given to all nodes."""
+        """Store ``value`` for later attempts, after its files were given to all nodes."""
         shared = job.attempt.digests
         files = {name: shared[name] for name in self.checks if name in shared}
         kept = to_builtins(_Kept(self.dump(value), files))
@@ -370,8 +372,8 @@ def parse_kept(data: bytes, what: str, kind: type[Stored]) -> Stored:
 
 @contextlib.contextmanager
 def refuse_damage_in(what: str) -> Iterator[None]:
-    """For a body that parses ``what``, which others may have written: its errors become
-    ``StorageError``."""
+    """A context in which ``what`` is parsed. Errors in it become ``StorageError``, because others
+    may have written ``what``."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -17,7 +17,7 @@ from dsort.results.manifest import ManifestOutput
 from dsort.workers.tasks import KnownKeysDone, KnownKeysTask
 
 RECORDS_A_FILE: Final = 1 << 18
-"""The keys, with their bytes, that a worker holds at a time, unless a shard has more."""
+"""The most keys that a worker holds at a time, unless a single shard has more."""
 
 
 def compares_known_keys(job: Job) -> bool:
@@ -52,7 +52,7 @@ def known_keys(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _parts(job: Job, outputs: Sequence[ManifestOutput]) -> list[tuple[tuple[str, int], ...]]:
-    """The shards whose records have keys, each with the ordinal of its output, in parts."""
+    """(name, ordinal of its output) of each shard whose records have keys, divided into parts."""
     numbers_records = [form.container.numbers_records for form in job.pipeline.outputs]
     names = [target.name for target in job.pipeline.targets]
     parts: list[tuple[tuple[str, int], ...]] = []

@@ -119,11 +119,11 @@ def local_file(bucket: Bucket, name: str) -> Iterator[Path]:
 
 def row_groups(file: Any, what: str) -> Iterator[int]:
     """The numbers of the row groups of a ``ParquetFile``; ``StorageError`` if a group is larger
-    than dsort writes them."""
+    than the groups that dsort writes."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         if group.total_byte_size > GROUP_BYTES_MAX or group.num_rows > GROUP_ROWS_MAX:
-            raise damaged_lineage(what, f"row group {number} says that it is {group.num_rows} long")
+            raise damaged_lineage(what, f"row group {number} has the length {group.num_rows}")
         yield number
 
 
@@ -156,7 +156,7 @@ def _find_in_lines(path: Path, keys: frozenset[str], what: str) -> Iterator[dict
 
 def damaged_lineage(what: str, reason: str) -> StorageError:
     """The error for the damaged file ``what``."""
-    return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write it so")
+    return StorageError(f"{what} is damaged: {reason}", hint="dsort did not write this file")
 
 
 def _rows(job: Job, plan: Plan) -> Iterator[Rows]:

@@ -40,17 +40,18 @@ from dsort.workers.tasks import (
 RUNS_A_WORKER = 4
 """Tasks to order partitions for each worker, so that all workers end at about the same time."""
 RUN_ROWS_MAX = 1 << 15
-"""The most rows of all partitions of a run, of some 100 bytes each."""
+"""The most rows in all partitions of a run. A row takes about 100 bytes."""
 FREED_SHARE = 32
-"""The journal is written at least each time that one part in this many of the partitions is spent,
-so that scratch shrinks as the outputs grow."""
+"""The journal is flushed each time that one partition in this many is spent, so that scratch
+shrinks as the outputs grow."""
 
 
 class Ordering(Struct, eq=False):
     """All partitions of one extraction. ``drop``: the shared file of records to leave out, or "".
 
-    ``facts``: the lasting facts of each partition; ``_scratch_nodes``: the node that has it in
-    order at present. ``_spent``: partitions whose records are all written.
+    ``facts``: the facts of each partition that stay the same if it is ordered again;
+    ``_scratch_nodes``: the node that has its ordered rows now. ``_spent``: partitions whose records
+    are all written.
     """
 
     job: Job
@@ -121,18 +122,20 @@ class Ordering(Struct, eq=False):
         self._spent.update(partitions)
         if self.extraction.stage.spill:
             self._unfreed.update(partitions)
-            # Not for each of them: a flush waits until the disk has all that was written so far.
+            # Not once for each partition: a flush waits until the disk has all data that was
+            # written.
             if len(self._unfreed) * FREED_SHARE >= self.partitions:
                 self.job.attempt.journal.flush()
         self.free()
 
     def want_all(self) -> None:
         """Let spent partitions be ordered again from now on: written records are compared with the
-        index of their partition. That needs no spill."""
+        index of their partition, without its spill."""
         self._spent.clear()
 
     def free(self) -> None:
-        """Remove the spill of spent partitions, where this is allowed by now."""
+        """Remove the spill of spent partitions, if the journal has no entries that wait to be
+        written."""
         if self._unfreed and not self.job.attempt.journal.is_waiting:
             from dsort.scratch.spill import RemoveSpill  # most jobs spill nothing
 
@@ -163,7 +166,9 @@ class Ordering(Struct, eq=False):
             for each in (known, facts)
         )
         if before != now:
-            raise InvariantError(f"partition {facts.partition} has {now} now, it had {before}")
+            raise InvariantError(
+                f"partition {facts.partition} was ordered again: {now} now, {before} before"
+            )
         if known is facts and self.job.reporter.state.phase == "plan":
             self.job.reporter.advance(records=facts.records, bytes_done=facts.stored_bytes)
 
@@ -174,15 +179,15 @@ LEFT_OUT = "left_out_to_equalize"
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
 RUNS_A_SHARD = 16
-"""The least number of runs for each output shard; ``RUNS_MAX`` in all if that is more."""
+"""There are at most ``RUNS_MAX`` runs, or this many for each output shard if that is more."""
 TASKS_A_WORKER = 4
 
 
 def cut_partitions(
     job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes = NOT_MEASURED
 ) -> tuple[Pieces, MixingTally]:
-    """The pieces of all partitions, each cut from where the one before it ended, and how they mix
-    the input shards. ``encoded``: for rules about encoded files."""
+    """(the pieces of all partitions, how they mix the input shards). The cut of a partition begins
+    where the cut of the partition before it ended. ``encoded``: for rules about encoded files."""
     cut = _Cut(job, ordering, rule, encoded)
     retry_after_lost_scratch(ordering, cut.go_on)
     return cut.pieces, cut.mixing
@@ -190,8 +195,8 @@ def cut_partitions(
 
 class _Cut:
     """The cut of all partitions, one after the other. If a node is lost, the cuts so far stay
-    valid, because a partition that is ordered again has the same order. Cutting takes longer than
-    anything else here."""
+    valid, because a partition that is ordered again has the same order. Of all work in this module,
+    the cut takes the longest."""
 
     def __init__(self, job: Job, ordering: Ordering, rule: CutRule, encoded: EncodedSizes) -> None:
         self.pieces = Pieces()
@@ -266,8 +271,8 @@ def equal_total(records: int, count: int, name: str) -> int:
         whose = f"output {name}" if name else "the result"
         raise InputError(
             f"{whose} has {records:,} records for {count:,} shards: equalize: drop would leave "
-            "none of them",
-            hint="a smaller output_shard_count",
+            "no record",
+            hint="set a smaller output_shard_count",
         )
     return records - records % count
 
@@ -296,7 +301,7 @@ class Equalized(Struct, frozen=True):
 
 def equal_pieces(ordering: Ordering, pieces: Iterable[Piece], rule: CutRule) -> Equalized:
     """The pieces with which all shards of an output have equally many records."""
-    # The names of the records that are left out stay few: fewer than there are shards.
+    # Fewer records are left out than there are shards, so their names take little memory.
     found: list[Piece] = []
     left: list[Piece] = []
     for piece in pieces:
@@ -359,7 +364,7 @@ class _SizesStored(Struct):
 # All records are encoded once before the cut, in output order and in runs of about a piece of the
 # codec, and only the lengths are kept. The runs depend on the order alone, so the same job ends its
 # shards at the same records. The pieces of a shard begin at other records than the runs, which
-# changes little if a shard has many.
+# changes the sizes little if a shard has many pieces.
 def encoded_sizes(ordering: Ordering, stored_bytes: int) -> EncodedSizes:
     """The sizes of the records after encoding by the codec, in the order of the records. Sizes that
     an earlier attempt measured are used again: the plan must stay the same, and scratch may lack
@@ -389,7 +394,7 @@ def _measured_sizes(ordering: Ordering, runs: Sequence[OutputShard]) -> EncodedS
     for task, done in answers(ordering.job, _measuring(ordering, runs), MeasureDone):
         ordinals = list(dict.fromkeys(piece.ordinal for piece in task.pieces))
         if len(ordinals) != len(done.encoded_bytes):
-            raise InvariantError("a worker measured other runs than it was asked for")
+            raise InvariantError("a worker measured other runs than those of its task")
         found[ordinals] = done.encoded_bytes
     stored = np.fromiter((run.stored_bytes for run in runs), np.int64, len(runs))
     return EncodedSizes(*(np.concatenate([[0], np.cumsum(sizes)]) for sizes in (stored, found)))

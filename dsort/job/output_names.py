@@ -1,5 +1,5 @@
-"""The names of output shards, made from a template or kept from the input shards; and the rule by
-which a shard is full."""
+"""The names of output shards, made from a template or kept from the input shards; and the rule for
+when a shard is full."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class OutputNames(Struct, frozen=True):
         return placed_at(self.place(group), self._inside(group, number))
 
     def place(self, group: int) -> str:
-        """The bucket of a group, in the form that names have; "" for the main bucket."""
+        """The bucket of a group, as names contain it; "" for the main bucket."""
         return self.places[group] if self.places else ""
 
     def prefix(self, group: int) -> str:
@@ -114,7 +114,8 @@ class OutputNames(Struct, frozen=True):
 
     def number_of(self, group: int, name: str) -> int:
         """The number in ``name``; -1 if ``name`` is not the name of a shard of ``group``. A total
-        in ``name`` may be any number. For templates with one counter; -1 for others."""
+        in ``name`` may be any number. Always -1 if the template does not have exactly one
+        counter."""
         template, extension = self.templates[group], self.extension_of(group)
         counter, (place, inside) = template.counter, place_of(name)
         if not counter or place != self.place(group) or not inside.startswith(template.prefix):
@@ -134,10 +135,9 @@ class OutputNames(Struct, frozen=True):
         return number if made == inside else -1
 
     def made(self, names: Collection[str], first: Sequence[int]) -> set[str]:
-        """The names among ``names`` that a template makes, from the number in ``first`` on (by
-        group). For templates with several counters, and for names with another total, it counts
-        from 0."""
-        from dsort.naming.overlap import final_templates, names_made  # where names may be taken
+        """The names among ``names`` that a template makes. ``first``: the first number, by group;
+        numbers of templates with several counters, and of names with another total, begin at 0."""
+        from dsort.naming.overlap import final_templates, names_made  # few jobs need it
 
         found = set()
         several: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""The plan phase: settle duplicates, order the partitions and cut them into output shards.
+"""The plan phase: find duplicates, order the partitions and cut them into output shards.
 
 Tasks on the runtime do the work. Nothing here looks at payload; workers report counts and
-positions. Records whose key an earlier record has are found by ranges of the key hash.
+positions. Records that have the key of an earlier record are found by ranges of the key hash.
 """
 
 from __future__ import annotations
@@ -64,12 +64,11 @@ OVERHEAD_TEXT = (
 )
 OVERHEAD_IGNORED_BYTES = 4 * 10_240
 """Shards of at most this size on average cause no warning. A shard of a few tar blocks (20 x 512
-bytes) is mostly header and padding, whatever its size counts."""
+bytes) is mostly headers and padding, whatever ``output_shard_size`` counts."""
 
 
 class Plan(Struct, frozen=True):
-    """The shuffle plan: every output shard with its name. The order of the records is in
-    scratch."""
+    """The plan: every output shard with its name. The order of the records is in scratch."""
 
     shards: OutputShards
     names: Sequence[str]
@@ -78,7 +77,7 @@ class Plan(Struct, frozen=True):
     payload_bytes: int
     stored_bytes: int
     schema: str = ""  # of all records, if their container has schemas
-    late_schemas: tuple[str, ...] = ()  # by output, if it is converted as it is written
+    late_schemas: tuple[str, ...] = ()  # by output, of records converted while they are written
 
     def totals(self, input_shards: int) -> Totals:
         """The totals for a report. ``input_shards``: the number of input shards."""
@@ -121,7 +120,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     """Order all partitions and cut them into output shards; check that nothing is lost."""
 
     def drop() -> Dropped:
-        if job.pipeline.join:  # whose keys are settled while they are ordered
+        if job.pipeline.join:  # orderers find the duplicate keys of joined records
             return Dropped()
         dropped = settle_duplicates(job, extraction)
         store_reactions(job, extraction, dropped.found)
@@ -166,7 +165,7 @@ def make_plan(job: Job, extraction: Extraction) -> tuple[Plan, Ordering]:
     late = [job.pipeline.output(group).is_late for group in range(groups)]
     outputs = with_ends(container, cut, late=late)
     if outputs.total("records") != kept:
-        raise InvariantError(f"{kept} records were cut into {len(outputs)} shards that have fewer")
+        raise InvariantError(f"{kept} records were planned, and {len(outputs)} shards have fewer")
     plan = Plan(
         shards=outputs,
         names=_names(job, outputs),
@@ -207,7 +206,8 @@ def _end_flow(job: Job, ordered: Sequence[OrderDone]) -> None:
 
 
 def _warn_of_nothing(job: Job, plan: Plan) -> None:
-    """Warn if steps left out all records, which is never intended: a mistyped member does that."""
+    """Warn if steps left out all records. Users never intend this; its cause is often a mistyped
+    member."""
     left_out = sum(
         each.count for each in job.reporter.reactions() if each.kind == "left_out_by_steps"
     )
@@ -219,7 +219,7 @@ def _warn_of_overhead(job: Job, plan: Plan) -> None:
     """Warn if shards are mostly headers and padding, because members are small and the size of a
     shard does not count headers and padding."""
     targets = job.pipeline.targets
-    if not job.found.movement.way.moves_payload:  # its files have no headers, and no padding
+    if not job.found.movement.way.moves_payload:  # views have neither headers nor padding
         return
     if all(target.size_bytes is None or target.counts_file for target in targets):
         return
@@ -301,8 +301,8 @@ def _check_nothing_lost_by_join(extraction: Extraction, ordered: Sequence[OrderD
 
 
 def _refuse_missing(job: Job, extraction: Extraction) -> None:
-    """The error for places that no record has. No two records have one place: duplicates are
-    refused before."""
+    """Raise the error for given places that no record has. Two records cannot have the same place,
+    because duplicate keys are refused earlier."""
     given = job.pipeline.placed_by
     requests = (
         (node, Sample(extraction.stage.name, shards, sum(given.counts)))
@@ -326,8 +326,8 @@ def _mismatch(extraction: Extraction, what: str) -> DsortError:
 
 FILE_BYTES_MAX = 256 << 20
 AT_ONCE = 1 << 16
-_APART = "sort shards of each kind by a job of its own, or write them anew"
-_AS_WRITTEN = "put the file there that was written with the shards"
+_APART = "run one job for the shards of each schema, or write all shards with the same schema"
+_AS_WRITTEN = "restore the file that was written with the shards"
 
 
 def input_schema(job: Job) -> str:
@@ -344,8 +344,8 @@ def input_schema(job: Job) -> str:
             found = schemas.in_file(read_small(job.buckets.inputs, name, bytes_max=FILE_BYTES_MAX))
         except ObjectNotFoundError:
             raise SchemaError(
-                f"there is no {where}, which says what the shards beside it hold",
-                hint="put it there: without it the shards cannot be read",
+                f"there is no {where}, which describes the records of the shards beside it",
+                hint="restore this file: without it the shards cannot be read",
             ) from None
         except ValueError as error:
             raise SchemaError(f"{where} cannot be used: {error}", hint=_AS_WRITTEN) from None
@@ -357,8 +357,8 @@ def input_schema(job: Job) -> str:
 
 
 def with_schema_beside(container: Container, bucket: Bucket, name: str) -> Container:
-    """``container`` with the schema in the file beside the shard ``name``, if there is one: nothing
-    else describes its records. ``SchemaError`` if it is damaged."""
+    """``container`` with the schema in the file beside the shard ``name``, if there is such a file:
+    nothing else describes the records of the shard. ``SchemaError`` if it is damaged."""
     schemas = container.schemas
     if not schemas or not schemas.file:
         return container
@@ -388,7 +388,7 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
             difference = schemas.difference(schema, facts.schema)
             raise SchemaError(
                 f"shard {job.inputs[shard].name} {difference}, unlike shard "
-                f"{job.inputs[first].name}: a shard of the output can hold but one kind",
+                f"{job.inputs[first].name}: an output shard can have only one schema",
                 hint=_APART,
             )
         first, schema = shard, facts.schema
@@ -396,8 +396,9 @@ def agreed_schema(job: Job, extraction: Extraction) -> str:
 
 
 def late_schemas(job: Job, extraction: Extraction) -> tuple[str, ...]:
-    """For each output whose records are converted while they are written, their schema, from all
-    extensions of their members; "" for other outputs. Empty if no output has such a schema."""
+    """For each output whose records are converted while they are written: the schema of these
+    records, from all extensions of their members; "" for other outputs. Empty if no output has such
+    a schema."""
     wanted = [form.container.schemas if form.is_late else None for form in job.pipeline.outputs]
     if not any(wanted):
         return ()
@@ -433,8 +434,8 @@ def with_ends(
     if head and head.shard_bytes_max < largest:
         problem = SpecProblem(
             "output_shard_size",
-            f"an output shard would have {largest:,} bytes, a {container.suffixes[0]} shard may "
-            f"have {head.shard_bytes_max:,}",
+            f"an output shard would have {largest:,} bytes, but a {container.suffixes[0]} shard "
+            f"may have {head.shard_bytes_max:,}",
             "choose a smaller output_shard_size, or a larger output_shard_count",
         )
         raise SpecError([problem])

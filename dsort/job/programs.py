@@ -1,8 +1,8 @@
-"""Programs that a job's spec names: without a shell, in a process group of their own.
+"""Programs that a job's spec names. They run without a shell, each in its own process group.
 
 ``on_shard`` runs for each output shard after the manifest is written. ``on_shard.json`` has the
-progress, written at most once a second: after a death of dsort, the program runs again for shards
-of that second. Programs of a recipe run on this machine alone, and only if the spec allows it."""
+progress, written at most once a second: if dsort dies, the program runs again for the shards of the
+last second. Programs of a recipe run only on this machine, and only if the spec allows them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from dsort.loose_files.gather import WrittenBy
 
 SHOWN_BYTES: Final = 4096
-"""The bytes of a program's messages that are kept: the last ones."""
+"""How many bytes of a program's messages are kept: the last bytes."""
 CLOSING_S_MAX: Final = 1.0
 
 
 class Command:
-    """A running program. Its standard error is read, and the end is kept. So is its standard
-    output, unless ``is_source`` makes it available as ``stdout``.
+    """A running program. The end of its standard error is kept. The end of its standard output is
+    kept, too, unless ``is_source`` makes this output available as ``stdout``.
 
     ``InputError`` if it cannot be started."""
 
@@ -117,10 +117,11 @@ class Running:
     def start(
         self, words: Sequence[str], *, is_source: bool, variables: Mapping[str, str] | None = None
     ) -> Command:
-        """Start a program. ``InputError`` if it cannot be started, or all have been ended."""
+        """Start a program. ``InputError`` if it cannot be started, or if ``end`` was called
+        before."""
         with self._lock:
             if self._ended:
-                raise InputError(f"the program {words[0]} was not begun: another one failed")
+                raise InputError(f"the program {words[0]} was not started: another program failed")
             command = Command(words, is_source=is_source, variables=variables)
             self._commands.add(command)
         return command
@@ -139,8 +140,8 @@ class Running:
 
 
 BYTES_MAX: Final = 64 << 20
-"""The most that all programs of a recipe may write: it is held in memory, and every worker gets
-it."""
+"""The most bytes that all programs of a recipe may write: their output is held in memory, and every
+worker receives it."""
 READ_BYTES: Final = 1 << 18
 AT_ONCE_MAX: Final = 4
 
@@ -156,7 +157,7 @@ class Programs:
     def written_by(self, lines: Sequence[tuple[str, str]]) -> list[bytes]:
         """The output of each program. ``lines``: the place of each line, for errors, and its
         command. The command is split into words as a shell does it, and run without a shell.
-        ``InputError`` at the first that fails."""
+        ``InputError`` at the first program that fails."""
         with ThreadPoolExecutor(AT_ONCE_MAX) as threads:
             try:
                 return list(threads.map(lambda line: self._run(*line), lines))
@@ -184,7 +185,7 @@ class Programs:
         if why:
             raise InputError(
                 f"{where}: the program {command.program} {why}",
-                hint="what it wrote may not be whole, so none of it is used",
+                hint="its output may be incomplete, so none of it is used",
             )
         return data
 
@@ -198,7 +199,7 @@ class Programs:
                     raise InputError(
                         f"{where}: the programs of the recipe write more than "
                         f"{format_bytes(BYTES_MAX)} in all",
-                        hint="write it to files, and name these",
+                        hint="write the output to files, and name the files in the recipe",
                     )
                 pieces.append(piece)
         return b"".join(pieces)
@@ -315,7 +316,7 @@ class _Runs:
             raise ShardCommandError(
                 f"{failure}; the result is committed, and on_shard is done for {len(self._done):,} "
                 f"of {len(self._outputs):,} shards",
-                hint=f"`dsort resume {self._job_id} --run-code` runs it for the others",
+                hint=f"`dsort resume {self._job_id} --run-code` runs on_shard for the other shards",
             )
 
     def _run(self, ordinal: int) -> str:

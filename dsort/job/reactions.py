@@ -1,5 +1,5 @@
-"""``reactions.jsonl``: the names of all that reactions dropped, kept or renamed, one per line.
-``rejects.jsonl``: the records at which steps failed, if the spec keeps them."""
+"""``reactions.jsonl``: the names of everything that reactions dropped, kept or renamed, one per
+line. ``rejects.jsonl``: the records at which steps failed, if the spec keeps them."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ def _places(job: Job, stage: str, nodes: Sequence[tuple[int, str]]) -> Iterator[
             yield node, lines_file(stage, number), size_bytes
 
 
-# Workers write the lines beside the index. Once there is a plan, they are put together, block by
-# block: what was found before anything was read, then the shards in their order, then duplicate
-# keys by the hash of the key. That order does not depend on workers, memory or attempts.
+# Workers write the lines beside the index. Once there is a plan, these lines are put together,
+# block by block: first the lines from before the first shard was read, then the lines of each shard
+# in order, then those of duplicate keys by the hash of the key. This order does not depend on
+# workers, memory or attempts.
 def _blocks(job: Job, own: Sequence[bytes], places: Sequence[Place]) -> Iterator[bytes]:
     """The whole file in blocks of about ``BLOCK_BYTES`` at most; small files share blocks."""
     yield from own

@@ -196,14 +196,14 @@ def _resolve_again(job: Job) -> None:
     if not job.attempt.retained(RESOLVED_FILE):  # only the report of an aborted attempt is there
         _record_inputs(job, before.accepted)
     _record_movement(job)
-    job.buckets.outputs.delete(report_name(job.job_id))  # from here on the journal has all of it
+    job.buckets.outputs.delete(report_name(job.job_id))  # from here on the journal has it all
 
 
 def _name_outputs(job: Job) -> None:
     if job.spec.keep_shards:
         job.outcome.names = output_names(job.spec, inputs=[shard.name for shard in job.inputs])
         fetch = job.options.fetch
-        if fetch and not fetch.own:  # else the outputs are the job's alone
+        if fetch and not fetch.own:  # the job's own directories may have hidden files
             hidden = next((shard.name for shard in job.inputs if is_hidden(shard.name)), "")
             if hidden:
                 text = f'a part of "{shortened(hidden)}" begins with a dot: such files are hidden'
@@ -212,7 +212,7 @@ def _name_outputs(job: Job) -> None:
 
 
 def _known_outputs(job: Job, names: Sequence[str]) -> dict[str, KnownOutput]:
-    """By name, what the manifests in input buckets tell about the inputs ``names``."""
+    """The entries about the inputs ``names`` in the manifests of the input buckets, by name."""
     source = job.buckets.identities[0]
     inside: dict[int, dict[str, str]] = {}
     buckets: dict[int, Bucket] = {}
@@ -238,9 +238,9 @@ def _compare_with_manifests(job: Job, tally: Tally) -> None:
 
 
 def _record_inputs(job: Job, accepted: JobAccepted) -> None:
-    """Record the spec and the inputs of the job. The retained file is stored before the journal, so
+    """Store the spec and the inputs of the job. The retained file is stored before the journal, so
     that it exists if the journal has the inputs."""
-    if isinstance(job.buckets.inputs, FilesBucket):  # by which is found out which files changed
+    if isinstance(job.buckets.inputs, FilesBucket):  # shows which files changed
         job.attempt.retain(LISTING_FILE, job.buckets.inputs.listing.to_bytes())
     job.attempt.retain(RESOLVED_FILE, json.dumps(to_builtins(job.found.resolved)).encode())
     job.attempt.journal.append(accepted)
@@ -350,8 +350,8 @@ def list_files_again(job: Job) -> None:
             before = job.buckets.inputs.listing
         refuse_changed_files(FilesBucket(job.buckets.inputs.buckets, lambda: before))
     raise ChangedInputError(
-        "files came to the inputs, or went, or what is said of them changed, since the job began",
-        hint="put them back, or start the job again",
+        "since the job began, files of the inputs or their metadata were added, removed or changed",
+        hint="restore the files, or start the job again",
     )
 
 
@@ -376,8 +376,8 @@ def _known_classes(job: Job) -> Mapping[bytes, int] | None:
         rules = [each.ingest for each in own if each.ingest]
         if any(each.layout == "folders" and each.class_map is None for each in rules):
             raise InputError(
-                f"the manifest of job {base.job_id} does not say which number each class has",
-                hint="an earlier dsort made it: ingest all again",
+                f"the manifest of job {base.job_id} has no numbers of classes",
+                hint="an earlier version of dsort wrote the manifest: ingest all files again",
             )
         return None
     return {name.encode(*_NAMES): number for name, number in base.classes.items()}
@@ -394,5 +394,5 @@ def _refuse_outputs_inside(job: Job) -> None:
         start = bucket.identity(f"{inside}x").removesuffix("x")
         if any(name.startswith(start) for name in where):
             text = f"is inside the input {each.bucket.uri}: outputs would be listed as files"
-            hint = "use a bucket beside it, or an input_format.prefix that does not hold it"
+            hint = "use another bucket, or an input_format.prefix that excludes the outputs"
             raise SpecError([SpecProblem("output_bck", text, hint)])

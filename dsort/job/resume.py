@@ -50,8 +50,8 @@ log = logger_of("job")
 def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     """The state of a job that died, or of an aborted job, by its report ``report``.
 
-    ``JobConflictError`` if too little of it is left, or if it was written by a dsort with another
-    format.
+    ``JobConflictError`` if too little of the job is left, or if a dsort with another format of
+    journals wrote it.
     """
     try:
         known = read_journal(bucket, job_id)
@@ -63,10 +63,10 @@ def state_of(bucket: Bucket, job_id: str, report: str) -> JournalState:
     left = _read_resume(bucket, report)
     if not left:
         raise JobConflictError(
-            f"of job {job_id} there is too little left in {bucket.uri} to resume it",
-            hint="start it again",
+            f"too little of job {job_id} is left in {bucket.uri} to resume it",
+            hint="start the job again",
         )
-    log.debug("job %s has no journal: its report says what its inputs were", job_id)
+    log.debug("job %s has no journal: its inputs are taken from its report", job_id)
     known.accepted, known.has_inputs, known.inputs = left.accepted, True, left.inputs
     known.check()
     return known
@@ -176,7 +176,7 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
     planned = Planned(plan.digest(), tuple(rows))
     known = job.attempt.before.planned
     if known and known.digest != planned.digest:
-        raise InvariantError("the job was planned again, and its output shards are others now")
+        raise InvariantError("the new plan of the job differs from the plan in its journal")
     facts = _PlanFacts(
         tally=tally_rows(job.reporter.state.tally),
         records=job.outcome.input_records,
@@ -185,7 +185,8 @@ def note_plan(job: Job, plan: Plan, created: Created) -> None:
         reactions_file=job.outcome.reactions_file or None,
         rejects_file=job.outcome.rejects_file or None,
     )
-    # The file first: an attempt that finds the plan in the journal finds its facts, too.
+    # The file is stored first, so that an attempt that finds the plan in the journal finds its
+    # facts, too.
     job.attempt.retain(PLANNED_FILE, json.dumps(to_builtins(facts)).encode())
     job.attempt.journal.append(planned)
     job.attempt.journal.flush()
@@ -286,8 +287,8 @@ def _places(job: Job, names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def note_names(job: Job) -> None:
-    """Note all names under which earlier attempts had begun to store anything: the job may remove
-    it."""
+    """Note all names under which earlier attempts had begun to store objects: the job may remove
+    these objects."""
     job.outcome.planned_names = [row.name for row in job.attempt.before.planned.shards]
     if job.attempt.was_committing:
         job.outcome.naming.update(_staged_before(job))

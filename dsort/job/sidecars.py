@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dsort.sidecars.shard_index import EnergonSample, Part
 
 LASTING: Final = ".nv-meta/dataset.yaml"
-"""This file does not list shards, and people write into it how their samples are read."""
+"""This file does not list shards. Users write into it how their samples are read."""
 SIDECARS_FILE: Final = "sidecars.json"
 SIDECAR_BYTES_MAX: Final = 4 << 30
 NOTED_BYTES_MAX: Final = 1 << 30
@@ -52,8 +52,8 @@ Result = TypeVar("Result")
 
 
 def early_sidecar_names(job: Job) -> list[str]:
-    """Names that sidecars will almost certainly have: the sidecars of the whole result, and of as
-    many first shards as the spec sets. ``SpecError`` if two have the same name."""
+    """Names that sidecars almost certainly get: those of the whole result, and those of the first
+    shards, as many as the spec sets. ``SpecError`` if two sidecars have the same name."""
     groups = range(len(job.outcome.names.templates))
     counts = [target.count for target in job.pipeline.targets]
     count = None if None in counts else min(count or 0 for count in counts)
@@ -106,8 +106,8 @@ def of_the_whole(base: Manifest) -> list[ManifestSidecar]:
 
 
 def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
-    """``SpecError`` if two sidecars have the same name. Sidecars for DALI may, because their names
-    end at the first dot of the shard's name."""
+    """``SpecError`` if two sidecars have the same name. This is possible for DALI: the name of a
+    sidecar has only the part of the shard's name before the first dot."""
     seen: set[str] = set()
     for each in sidecars:
         if each.name in seen:
@@ -120,9 +120,9 @@ def refuse_alike(sidecars: Iterable[SidecarName]) -> None:
         seen.add(each.name)
 
 
-# Their bytes are known when the output shards are written. They get their names with the shards,
-# and objects that had such names before are kept like objects that shards replace: the numbers of
-# sidecars follow those of the output shards.
+# The bytes of sidecars are known when the output shards are written. Sidecars get their names with
+# the shards, and the objects that they replace are kept like objects that shards replace: the
+# numbers of sidecars follow those of the output shards.
 def stage_sidecars(
     job: Job,
     outputs: Sequence[ManifestOutput],
@@ -161,8 +161,8 @@ def _at_once(do: Callable[[Thing], Result], things: Sequence[Thing]) -> Iterator
 
 
 def noted_sidecars(bucket: Bucket, job_id: str) -> list[Staged]:
-    """The sidecars that an earlier attempt has staged; empty if it did not get that far.
-    ``StorageError`` if their list is damaged."""
+    """The sidecars that an earlier attempt has staged; empty if it staged none. ``StorageError`` if
+    their list is damaged."""
     place = shared_name(job_id, SIDECARS_FILE)
     try:
         data = read_small(bucket, place, bytes_max=NOTED_BYTES_MAX)
@@ -263,7 +263,7 @@ class KnownSamples(Struct, frozen=True):
                 yield EnergonSample(key.encode(), offset, size_bytes, parts.get(index, ()))
         except (sqlite3.Error, TypeError, UnicodeError) as error:
             raise StorageError(
-                f"{self.what} is damaged: {error}", hint="dsort did not write it so"
+                f"{self.what} is damaged: {error}", hint="dsort did not write this"
             ) from None
 
 
@@ -304,17 +304,18 @@ def _known_samples(job: Job, directory: Path) -> Iterator[KnownSamples]:
 
 
 def containers_named(spec: JobSpec, names: Sequence[str]) -> list[Container]:
-    """The container of each of the output shards ``names``. If there are several outputs, it
-    follows from the extension of the name."""
+    """The container of each of the output shards ``names``. If there are several outputs, the
+    extension of a name determines the container."""
     if spec.names_suffix:
-        return [container_of(".tar")] * len(names)  # they are no shards: nothing stands beside them
+        return [container_of(".tar")] * len(names)  # views: no files are beside them
     if not spec.outputs:
         return [written_container(spec, spec.output_extension)] * len(names)
     return [container_of(name) for name in names]
 
 
 def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]) -> list[str]:
-    """The names of such files of the ``outputs``. ``containers``: of each of them."""
+    """The names of the files that readers of a container need in each directory of ``outputs``.
+    ``containers``: the container of each output."""
     found = _with_files(containers, outputs)
     return [f"{directory}{index.name}" for directory, (index, _) in found.items()]
 
@@ -322,8 +323,8 @@ def directory_file_names(containers: Sequence[Container], outputs: Sequence[str]
 def directory_files(
     containers: Sequence[Container], outputs: Sequence[ManifestOutput]
 ) -> list[tuple[str, bytes]]:
-    """(name, content) of each such file. ``containers``: the container of each output, with its
-    schema."""
+    """(name, content) of each file that ``directory_file_names`` names. ``containers``: the
+    container of each output, with its schema."""
     found = _with_files(containers, [output.name for output in outputs])
     return [
         (
@@ -358,8 +359,9 @@ def _with_files(
 
 
 def refuse_beside_inputs(job: Job, names: Sequence[str]) -> None:
-    """``NamesTakenError`` if such a file, one of ``names``, would replace the one of inputs in the
-    same directory, which cannot be read without it."""
+    """``NamesTakenError`` if one of the files ``names``, which list output shards, would replace
+    the file that lists input shards of the same directory: inputs cannot be read without that
+    file."""
     if not job.pipeline.reading.container.index:
         return  # the inputs have no such files
     source, target = job.buckets.identities

@@ -65,7 +65,7 @@ _NOT_REPLACED = _Listed(-1, 0)
 
 
 def look_for_stale_early(job: Job) -> None:
-    """``look_for_stale`` before there is a plan, if the number of shards is known by then."""
+    """``look_for_stale`` before there is a plan, if the number of shards is known already."""
     counts = [target.count or 0 for target in job.spec.targets]
     if job.overwrite and all(counts):
         some = job.outcome.names.some
@@ -166,13 +166,14 @@ def _warn(job: Job, stale: _Stale) -> None:
         f"result in {job.buckets.outputs.uri}: {first_few(left)}"
     )
     if not job.spec.remove_stale and stale.ours:
-        text += f" ({len(stale.ours):,} of a result that is replaced: --remove-stale)"
+        text += f" (--remove-stale removes {len(stale.ours):,}, of a result that is replaced)"
     job.reporter.warn("stale_outputs", text)
 
 
 def remove_stale(job: Job) -> None:
     """Remove the remains of replaced results, except objects that changed after they were found. To
-    be called after the commit: what cannot be removed is reported, and is no failure of the job."""
+    be called after the commit: if an object cannot be removed, the job reports the object, and does
+    not fail."""
     bucket, done, changed = job.buckets.outputs, list[str](), list[str]()
 
     def remove(noted: ObjectInfo) -> None:
@@ -191,7 +192,7 @@ def remove_stale(job: Job) -> None:
         each_at_once(bucket, job.outcome.stale, remove)
     except StorageError as error:
         job.reporter.warn(
-            "stale_outputs", f"not all is removed of the results that were replaced: {error}"
+            "stale_outputs", f"not all objects of replaced results could be removed: {error}"
         )
     if changed:
         text = f"{_objects(changed)} of results that were replaced changed while the job ran, and "
@@ -208,8 +209,8 @@ def _objects(names: list[str]) -> str:
 
 
 def _manifests(bucket: Bucket) -> Iterator[ObjectInfo]:
-    """The newest manifests in the bucket, newest first. It ends before a manifest that is too large
-    to be read, because that may also list names of older manifests."""
+    """The newest manifests in the bucket, newest first. The iteration ends before a manifest that
+    is too large to be read, because that manifest may also list names of older manifests."""
     newest = sorted(manifests_in(bucket), key=lambda info: (info.mtime_ns, info.name), reverse=True)
     for info in newest_first(bucket, newest[:MANIFESTS_READ_MAX]):
         if info.size_bytes > MANIFEST_BYTES_MAX:
@@ -221,8 +222,8 @@ def _outputs(
     bucket: Bucket, info: ObjectInfo, own: Mapping[str, BucketRef]
 ) -> tuple[dict[str, int], bool]:
     """(sizes by name of the outputs that a manifest lists, whether dsort can read the whole
-    manifest). Only manifests that this version can read decide about objects; an object in another
-    manifest stays."""
+    manifest). Only manifests that this version can read decide about objects; an object that
+    another manifest lists stays."""
     try:
         data = read_small(bucket, info.name, bytes_max=MANIFEST_BYTES_MAX)
     except ObjectNotFoundError:
@@ -240,8 +241,8 @@ def _outputs(
 
 TEMPLATES_LISTED_MAX = 64
 NAMES_ASKED_FOR_MAX = 1_000
-"""The number of names, from a number on, that are looked up in an object store, where a listing has
-no end. The numbers of an older result have no gaps."""
+"""How many names are looked up in an object store, in place of a listing, which may have no end.
+This suffices because the numbers of an older result have no gaps."""
 
 
 def _taken_hint(spec: JobSpec) -> str:
@@ -276,7 +277,7 @@ def _refuse_viewed(job: Job) -> None:
 
     bucket, options = job.buckets.outputs, job.options
     if not has_views(bucket, manifests_max=MANIFESTS_READ_MAX):
-        return  # before the bucket is listed, and each name is followed through links
+        return  # to list the bucket and to follow each name through links takes time
     names = existing_names(job) if job.overwrite else []
     if job.replaces_inputs:
         names += [shard.name for shard in job.inputs]
@@ -317,7 +318,8 @@ def _refuse(job: Job, origin: str, existing: Sequence[str], *, dry: bool) -> Non
 
 def refuse_outputs(job: Job, plan: Plan, *, overwrite: bool) -> None:
     """Refuse the names of the planned outputs and of the files beside them if they are taken, or if
-    files of the result would then lie elsewhere. ``overwrite``: objects may be replaced."""
+    files that list an amended result would move to another place. ``overwrite``: objects may be
+    replaced."""
     source, target = job.buckets.identities
     replaces = overwrite or job.attempt.was_committing
     beside = directory_file_names(containers_named(job.spec, plan.names), plan.names)

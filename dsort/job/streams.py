@@ -30,7 +30,7 @@ PIECE_BYTES: Final = 1 << 20
 CHECKED_BYTES: Final = 64 << 20
 """Free space is checked each time this many bytes are written."""
 ROOM_BYTES_MIN: Final = 64 << 20
-"""The bytes that a spool leaves free: others use the disk, too."""
+"""The bytes that a spool leaves free on the disk, which other programs use, too."""
 AT_ONCE_MAX: Final = 4
 LOCK_FILE: Final = "lock"
 OUTPUT: Final = "output"
@@ -113,7 +113,7 @@ class Streams:
         if why:
             raise InputError(
                 f"the program {command.program}, which was to write {path.name}, {why}",
-                hint="what it wrote may not be whole, so none of it is used",
+                hint="its output may be incomplete, so none of it is used",
             )
 
     def _store(self, stream: IO[bytes], path: Path, what: str, stop: StopFlag) -> None:
@@ -145,7 +145,7 @@ def opened_streams(spec: JobSpec, options: RunOptions, job_id: str) -> Iterator[
             hint="leave --ray-address out, or write the stream to a bucket first",
         )
     if any(source.bucket.scheme == STREAM for source in spec.sources) and sys.stdin.isatty():
-        raise SpecError("standard input is a terminal, and no shard", hint="tar c ... | dsort ...")
+        raise SpecError("standard input is a terminal, not a shard", hint="tar c ... | dsort ...")
     if spec.output_bck.is_stream and not spec.dry_run and sys.stdout.isatty():
         raise SpecError("standard output is a terminal", hint="dsort start ... > shard.tar")
     base = (options.scratch or Path(tempfile.gettempdir())).absolute()

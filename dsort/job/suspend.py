@@ -46,8 +46,8 @@ def abort(job: Job, error: BaseException) -> None:
     outside = has_begun and is_from_outside(job, error)
     full = error.place if isinstance(error, StorageFullError) else ""
     scratch = job.found.scratch
-    fills_scratch = bool(scratch) and full.startswith(scratch)  # which has to be removed
-    # Before anything is removed: a worker that lives on would store more behind the removal.
+    fills_scratch = bool(scratch) and full.startswith(scratch)  # then scratch is removed
+    # Workers are ended before anything is removed: a worker could store more after the removal.
     job.runtime.close(keep_scratch=lost or (outside and not fills_scratch))
     if not has_begun:
         return
@@ -55,7 +55,7 @@ def abort(job: Job, error: BaseException) -> None:
         lease.close()
         if lease.lost:
             _clean_after_others(job)
-            lease.check()  # raises: the loss of the lease caused whatever error there was
+            lease.check()  # raises an error: the loss of the lease has caused `error`
         return
     if outside:
         suspend(job, error)
@@ -64,16 +64,16 @@ def abort(job: Job, error: BaseException) -> None:
     try:
         done = rollback(job)
         _tell_put_back(job, error, done)
-        if not done.lost:  # else it is left as it is, for `dsort resume` or `dsort gc`
+        if not done.lost:  # else the files stay for `dsort resume` or `dsort gc`
             discard_run(job.buckets.outputs, job.job_id, lease=lease)
     except StorageError as problem:
         job.reporter.warn(
-            "unfinished", f"not all of it could be undone: {problem.message}; {_later(job)}"
+            "unfinished", f"not all of its work could be undone: {problem.message}; {_later(job)}"
         )
     lease.close()
     reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
     report = replace(report_of(job, None, state="aborted", manifest=None), error=reason)
-    if job.found.base.has_removed:  # its removed keys may be in this job again
+    if job.found.base.has_removed:  # records of this job may have the removed keys
         reactions = tuple(replace(each, samples=()) for each in report.reactions)
         error_kind = f"{type(error).__name__}; names are not kept beside a result with removed keys"
         report = replace(report, reactions=reactions, warnings=(), error=error_kind)
@@ -81,7 +81,7 @@ def abort(job: Job, error: BaseException) -> None:
         job.buckets.outputs.write(report_name(job.job_id), report_bytes(job, report))
         if isinstance(error, JobStoppedError) and not job.buckets.streams:
             command = resume_command(job.job_id, job.spec, job.options)
-            error.hint = f"`{command}` begins it again, with its seed and its inputs"
+            error.hint = f"`{command}` starts the job again, with the same seed and inputs"
 
 
 def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
@@ -99,7 +99,7 @@ def _tell_put_back(job: Job, error: BaseException, done: PutBack) -> None:
 def _later(job: Job) -> str:
     """The commands that help once the bucket is writable again."""
     uri = job.buckets.outputs.uri
-    return f"`dsort resume {job.job_id}` resumes it, `dsort gc {uri} --remove` puts all back"
+    return f"`dsort resume {job.job_id}` resumes the job, `dsort gc {uri} --remove` undoes it"
 
 
 def _is_lost(job: Job, lease: Lease | NoLease) -> bool:
@@ -108,7 +108,7 @@ def _is_lost(job: Job, lease: Lease | NoLease) -> bool:
     try:
         return lease.is_lost()
     except StorageError:
-        text = "the bucket cannot be reached: what is in it is left as it is"
+        text = "the bucket cannot be reached: its objects stay as they are"
         job.reporter.warn("unfinished", f"{text}; {_later(job)}" if job.outcome.naming else text)
         return True
 
@@ -140,12 +140,13 @@ def suspend(job: Job, error: BaseException) -> None:
             job.attempt.journal.flush()
         words = _names_taken_back(job)
     finally:
-        # Also if the disk is full: a later attempt would have to wait until the lease lapses.
+        # The lease is released even if the disk is full: else a later attempt waits until it
+        # lapses.
         job.attempt.lease.release()
     try:
-        kept = f"{format_bytes(_kept_bytes(job))} of what it did are kept"
+        kept = f"{format_bytes(_kept_bytes(job))} of its work are kept"
     except StorageError as problem:
-        kept = f"what it did is kept; how much that is cannot be read: {problem.message}"
+        kept = f"its work is kept; the size of this work cannot be read: {problem.message}"
     commands = (
         f"`{resume_command(job.job_id, job.spec, job.options)}` resumes it, "
         f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
@@ -194,7 +195,7 @@ def run_on_shards_of(job: Job, wanted: OnShard, outputs: Sequence[ManifestOutput
     except JobStoppedError as stopped:
         job.stop.heed()
         command = resume_command(job.job_id, job.spec, job.options)
-        stopped.hint = f"the result is there; `{command}` runs on_shard for the other shards"
+        stopped.hint = f"the result is complete; `{command}` runs on_shard for the other shards"
         raise
 
 
@@ -226,7 +227,7 @@ def _names_taken_back(job: Job) -> str:
     try:
         return take_names_back(job).words(job.buckets.outputs.uri)
     except StorageError as problem:
-        return f"not all of it could be undone: {problem.message}"
+        return f"not all of its work could be undone: {problem.message}"
 
 
 def _kept_bytes(job: Job) -> int:

@@ -55,7 +55,7 @@ def generate_shards(
 ) -> int:
     """Write one shard under each of ``names``; returns the number of bytes written.
 
-    ``NamesTakenError`` if a name is taken, without ``overwrite``: nothing is written then.
+    Without ``overwrite``, ``NamesTakenError`` if a name is taken: then nothing is written.
     """
     bucket.create()
     if not overwrite:

@@ -298,7 +298,7 @@ def test_a_job_that_is_stopped_while_its_workers_start_says_how_to_begin_it_agai
         ended = cli("start", "-f", json.dumps(SPEC))
     *_, error, hint = ended.err.splitlines()
     assert (ended.code, error) == (143, "error: the job was stopped by SIGTERM")
-    said = re.fullmatch("hint: `dsort (resume .*)` begins it again, with its seed .*", hint)
+    said = re.fullmatch("hint: `dsort (resume .*)` starts the job again, .*", hint)
     assert said is not None
     assert cli(*shlex.split(said[1])).code == 0
 

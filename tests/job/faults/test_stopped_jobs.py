@@ -83,7 +83,7 @@ def test_the_message_has_the_bytes_kept_and_a_command_that_resumes(trial: Trial)
     fault = PointFault("create:end", 2, "interrupt parent")
     # With a space in it, so that the command of the message has to quote it.
     ended = begin(trial, "spilled", fault, "--scratch", str(trial.root / "s p"))
-    assert re.search(r"SIGINT; [0-9.]+ [KM]iB of what it did are kept", ended.err), ended.err
+    assert re.search(r"SIGINT; [0-9.]+ [KM]iB of its work are kept", ended.err), ended.err
     resume, _ = commands_in(ended.err)
     assert resume[:2] == ["resume", job_in(trial.out)]
     trial.done(*resume, "--progress", "none")

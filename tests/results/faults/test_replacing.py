@@ -170,8 +170,8 @@ def test_a_store_that_fails_while_all_is_put_back(how: str, trial: Trial) -> Non
     if how == "denied":
         assert f"the earlier object out-3.tar is kept as .dsort/{job}/replaced/3" in ended.err
     else:
-        assert "not all of it could be undone" in ended.err
-    assert f"`dsort resume {job}` resumes it" in ended.err
+        assert "not all of its work could be undone" in ended.err
+    assert f"`dsort resume {job}` resumes the job" in ended.err
     trial.done(*GC)
     assert files_of(trial.out) == CASES[CASE].old
     assert [name for name in left_in(trial.out) if name not in CASES[CASE].old] in (

@@ -41,6 +41,7 @@ def test_lists_that_fit_no_record_are_reported_once(
     one = Shard((*record("a", "jpg", "cls"), *record("b", "jpg", "cls")))
     write_shards(tmp_path / "in", {"a.tar": one, "b.tar": Shard(tuple(record("c", "jpg", "cls")))})
     report = run_local(tmp_path, spec_of(**fields), move=move)
-    found = [text for text in report.warnings if "what no record has" in text]
-    assert found == ([f"the spec lists what no record has: {told}"] if told else [])
+    found = [text for text in report.warnings if "that no record has" in text]
+    text = f"the spec lists keys or extensions that no record has: {told}"
+    assert found == ([text] if told else [])
     assert not [each for each in report.reactions if each.kind.startswith("fits")]

@@ -157,7 +157,7 @@ def test_a_killed_job_is_removed(point: str, store: Store) -> None:
 def test_a_stopped_job_keeps_its_uploads_and_is_resumed(store: Store, base: Path) -> None:
     ended = store.start(PointFault("create:finish", 3, "interrupt parent"))
     assert ended.code == 130, ended.err
-    assert "of what it did are kept" in ended.err
+    assert "of its work are kept" in ended.err
     shards = len(undisturbed(CASE, base).shards)
     assert len(store.server.unfinished_uploads(store.bucket)) >= 2
     written = arm(store.root / "written", PointFault("create:finish", shards + 1), may_miss=True)

@@ -183,7 +183,7 @@ def test_a_job_that_fails_leaves_a_note_which_gc_removes(root: Path) -> None:
     assert [path.name for path in (root / "out").rglob("*.*") if path.is_file()] == ["report.json"]
     bucket = LocalBucket(root / "val")
     (garbage,) = find_garbage(bucket)
-    assert garbage.what.startswith("the note of a job that is elsewhere")
+    assert garbage.what.startswith("the note of a job in another bucket")
     remove_garbage(bucket, garbage)
     assert sorted(tree_of(root / "val")) == ["other.tar"]
 
