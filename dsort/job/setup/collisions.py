@@ -1,4 +1,5 @@
-"""Refuse output names that an input or another output has, however their buckets are written."""
+"""Refuse output names that an input or another output has, also if a spec names one bucket in two
+ways."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ read; all names that are used are compared before anything is written."""
 
 
 class BucketIdentity(Struct, eq=False):
-    """A bucket, and the object for which each name in it stands, whatever spelling names the
-    bucket."""
+    """A bucket, and the object for which each name in it stands. Two spellings of one bucket lead
+    to the same objects."""
 
     bucket: Bucket
     ref: BucketRef

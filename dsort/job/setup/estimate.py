@@ -1,4 +1,4 @@
-"""Estimates from its plan what a job is going to move, and its requests to stores."""
+"""Estimates, from the plan of a job, the bytes that the job moves and its requests to stores."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ HEADER_READ_BYTES = 4096
 VIEW_RECORD_BYTES = 24
 """The most bytes that a view takes for a shuffled record of 100 KB in a tar."""
 OWN_REQUESTS = Counter(get=1, head=12, list=9, put=12, create=1, part=1, complete=1, delete=4)
-"""Requests of a job itself to the store of its outputs: lease, journal, manifest, and clean-up."""
+"""Requests of every job to the store of its outputs: for lease, journal, manifest, and clean-up."""
 INPUT_REQUESTS = Counter(head=2, list=1)
 """Requests to find a bucket of inputs, and the manifests in it."""
 
 
 def forecast_of(job: Job, plan: Plan) -> Forecast:
-    """The facts about ``job`` in its ``plan``, and in the extraction for it."""
+    """The forecast for ``job``, from its ``plan`` and from the extraction before the plan."""
     moved, requests = Counter[str](), Counter[str]()
     _add_inputs(job, plan, moved, requests)
     _add_spill(job, plan, moved)
@@ -102,10 +102,11 @@ def _add_store_inputs(
     read_bytes *= passes
     way = job.found.movement.way
     if way.reads_ranges and way.moves_payload:
-        # An upper bound, too: some of the neighbours that stay neighbours come by one request.
+        # An upper bound, too: one request can read several records that are neighbours before and
+        # after.
         requests.update(get=round((plan.records + plan.stored_bytes // FAR_READ_BYTES_MAX) * share))
         read_bytes += total
-    elif way.moves_payload:  # on disk, to be read again without a request
+    elif way.moves_payload:  # stored on disk, and read again from there without a request
         moved["disk_written_bytes"] += int(sizes[sizes > buffer_bytes].sum()) * passes
     moved["store_read_bytes"] += read_bytes
     total_requests.update(requests)
@@ -130,7 +131,7 @@ def _add_spill(job: Job, plan: Plan, moved: Counter[str]) -> None:
             runs = min(job.found.movement.workers * RUNS_A_WORKER, len(plan.shards))
             twice = min(
                 max(runs - 1, 0) / job.found.movement.partitions, 1.0
-            )  # lie across two runs
+            )  # partitions that two runs share
             moved["disk_read_bytes"] += int(plan.stored_bytes * twice)
 
 

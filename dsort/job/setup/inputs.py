@@ -52,8 +52,8 @@ have 10**7."""
 FILES_NAMED_MAX = 3
 
 _AGAIN_HINT = (
-    "start the job again once nothing writes to its inputs (of a file, another mode, owner or hard "
-    "link counts as well)"
+    "start the job again once nothing writes to its inputs (a new mode, owner or hard link of a "
+    "file is a change, too)"
 )
 MISSING = ObjectInfo("", -1, 0, "")
 _LOOK_HINT = "check input_format and input_extension; `dsort ls` shows what is there"
@@ -155,14 +155,14 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
         try:
             bucket.stat(inputs[0].name)
         except ObjectNotFoundError:
-            return  # it is reported when it is read, with what became of the others
+            return  # the extractor reports the missing shard
         except StorageAccessError as error:
             raise StorageAccessError(
                 f"input shard {inputs[0].name} can be listed but not read: {error.message}",
                 hint=error.hint,
             ) from None
         return
-    # By the user that opens files, who may be another than the one that began the process.
+    # For the effective user, who opens files. The real user, who began the process, may be another.
     may_read = partial(
         os.access, mode=os.R_OK, effective_ids=os.access in os.supports_effective_ids
     )
@@ -216,8 +216,8 @@ def warn_of_equal_numbers(job: Job) -> None:
         if other != shard.name:
             job.reporter.warn(
                 "position_keys",
-                f"records of {other} and {shard.name} get the same keys, for these are the shards' "
-                "names without their suffixes, and numbers: duplicate_keys says what becomes of "
+                f"records of {other} and {shard.name} get the same keys, because such a key is the "
+                "shard's name without its suffix, and a number: duplicate_keys decides about "
                 "them",
             )
             return
@@ -259,7 +259,7 @@ def _candidates(
     prefix, pattern = wanted.prefix or "", None
     if wanted.glob is not None:
         prefix, pattern = glob_prefix(wanted.glob), glob_regex(wanted.glob)
-    # Such files, for instance index.json, are not counted as passed over.
+    # Files that list shards for readers, for instance index.json, are not counted as passed over.
     index = container_of(source.extension).index
     of_readers = index.name if index else None
     for at, info in enumerate(bucket.list(prefix)):
@@ -272,7 +272,8 @@ def _candidates(
                 yield info.name, info
             elif info.name.rpartition("/")[2] != of_readers:
                 passed_over.add(source.shard_name(info.name))
-    # Listings pass over links to nothing; a shard behind such a link would be left out in silence.
+    # Listings pass over broken links; a shard behind a broken link would be left out without a
+    # message.
     place = bucket.local_path("x")
     for name in list_broken_links(place.parent, prefix) if place else ():
         is_wanted = is_called(name, source.extension) and not is_internal(name)
@@ -307,7 +308,7 @@ def _refuse_unsized(bucket: Bucket, name: str) -> None:
         return  # nothing to be read
     raise InputError(
         f"input shard {name} has a size of 0, but content: it is no ordinary file",
-        hint="copy what is in it to a file of its own (files of /proc are like this)",
+        hint="copy its content to an ordinary file (files of /proc have a size of 0)",
     )
 
 
@@ -320,7 +321,7 @@ def _naming_hint(source: Source, bucket: Bucket, absent: _SomeNames) -> str:
     text = source.format.template
     if not text or any(sign in text for sign in "{}@") or archive_extension(text):
         return ""
-    return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all that begin so'
+    return f'a name without a range is one shard; {{"prefix": "{text}"}} takes all with this prefix'
 
 
 def _tried(spec: JobSpec, source: Source, missing: _SomeNames) -> str:

@@ -36,8 +36,8 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
     """The external key map of the spec, if it has one, read and parsed; malformed lines are
     counted.
 
-    ``fetch``: the policy for where it may come from. ``KeyMapError`` if it cannot be read, or if a
-    reaction of the spec is to abort.
+    ``fetch``: the policy for where it may come from. ``KeyMapError`` if the map cannot be read, or
+    if the spec aborts at an oddity that the map has.
     """
     if not spec.has_key_map:
         return NO_PLACES
@@ -96,8 +96,8 @@ def named_text(location: FileLocation, kind: TextKind, options: RunOptions) -> s
         return read_text(location, kind, policy=options.fetch)
     if options.fetch:
         raise kind.error(
-            f"{kind.words} {location} is in an object store, from which no spec that came over "
-            "the network may have one",
+            f"{kind.words} {location} is in an object store, and a spec that came over the "
+            "network may not read it there",
             hint=kind.in_place,
         )
     where, _, name = location.rpartition("/")

@@ -1,7 +1,7 @@
 """Probes of the inputs: whether to read by range, and estimates of decoded sizes and of tables.
 
-Disks differ in their speed of reading out of order, encoded shards do not reliably tell their
-decoded size, and the table of a million short lines is larger than the lines. Some megabytes are
+Disks differ in their speed of reading out of order, the decoded size of an encoded shard is in no
+reliable field, and the table of a million short lines is larger than the lines. Some megabytes are
 read."""
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ DEPTH = 32
 PAGE = 4096
 SEQUENTIAL_BYTES = 1 << 20
 ROUNDS = 3
-"""Others use the disk as well: it is timed again before it counts as slow."""
+"""A disk is timed this many times before it counts as slow, because other programs use it, too."""
 SHARE_OF_SEQUENTIAL = 0.4
 """``range`` reads once and writes once, ``spill`` does both twice: so reads in any order may take
 more than twice as long and still win."""
 
 
 def range_suits(job: Job, *, spill_to_disk: bool, has_scratch: bool) -> str:
-    """Why reading by range is better than a spill, in words; "" if it is not. ``spill_to_disk``:
-    whether a spill is too large to stay in memory; ``has_scratch``: whether scratch has room for
-    it."""
+    """Why reading by range is better than a spill, in words; "" if a spill is better.
+    ``spill_to_disk``: whether a spill is too large to stay in memory; ``has_scratch``: whether
+    scratch has room for it."""
     if are_in_stores(job):
         return _range_suits_in_store(job, spill_to_disk=spill_to_disk, has_scratch=has_scratch)
     threads = THREADS_A_WORKER * job.runtime.workers_max()
@@ -274,10 +274,10 @@ def _sample(
 
 ROW_BYTES = 120
 """Memory of a line; the most at one time, for a million lines of 66 bytes, was 111. The next four
-are added to it where they apply."""
+constants are added where they apply."""
 SORTED_BYTES, CHECKED_BYTES, LINEAGE_BYTES, KEYED_BYTES = 88, 32, 48, 472
-"""Measured with each of the four: 196 with keys that are not spread evenly, 138 with checked
-content, 158 with lineage, 575 with keys of 55 bytes in the lines."""
+"""Measured with each of the four conditions: 196 with keys that are not spread evenly, 138 with
+checked content, 158 with lineage, 575 with keys of 55 bytes in the lines."""
 LINES_SAMPLE_BYTES = 64 << 10
 LEAST_LINE_BYTES = 2
 EXPANSION = 10

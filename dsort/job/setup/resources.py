@@ -42,9 +42,9 @@ _CGROUP_MOUNT = PurePosixPath("/sys/fs/cgroup")
 class MemoryLimits(Struct, frozen=True):
     """Memory in bytes; ``available_bytes`` <= ``limit_bytes`` <= ``total_bytes``.
 
-    ``total_bytes``: of the machine. ``limit_bytes``: the part of it that control groups allow for
-    all processes in the groups of this process. ``available_bytes``: how much of that is available
-    now without swapping; page cache counts as available, because the kernel can drop it.
+    ``total_bytes``: of the machine. ``limit_bytes``: the memory that control groups allow for all
+    processes in the groups of this process. ``available_bytes``: how much of ``limit_bytes`` is
+    available now without swapping; page cache counts as available, because the kernel can drop it.
     """
 
     total_bytes: int
@@ -213,8 +213,8 @@ def _unescaped(place: str) -> str:
 
 OWN_THREADS = 3
 WORKER_THREADS = 2
-"""Processes and threads that a coordinator and a worker take of those that are allowed; over object
-stores both take more, if they get it."""
+"""Processes and threads that a coordinator and a worker need of the allowed number. With object
+stores both take more threads, if the limit allows it."""
 REQUESTS_MAX = 1 << 16
 THREAD_BYTES = 72 << 20
 """What a thread maps: its stack, and an arena of malloc's."""
@@ -279,11 +279,11 @@ def _threads_max(workers: int) -> int:
 
 
 def with_part_sizes(limits: StoreLimits, memory_bytes: int, *, workers_a_node: int) -> StoreLimits:
-    """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory. A
-    sixteenth of this is room in their buffers (``part_room``).
+    """``limits`` with part sizes that fit: the parts of a node take an eighth of its memory. This
+    includes the spare room in the buffers of parts (``part_room``).
 
-    If memory is plenty, large shards get large parts, because stores charge per request. If it is
-    scarce, all parts are smaller, down to the minimum of S3.
+    If there is enough memory, large shards get large parts, because stores charge per request. If
+    there is little memory, all parts are smaller, down to the minimum of S3.
     """
     a_worker = memory_bytes // (workers_a_node * UPLOAD_SHARE)
     large = replace(limits, part_bytes_max=PART_BYTES_MAX)

@@ -113,8 +113,8 @@ def _schema_of_tables(job: Job, inputs: Sequence[InputShard]) -> tuple[bytes, li
 
 
 def made_schema(steps: Sequence[Step], key_field: str, schema: bytes) -> bytes:
-    """The schema of the rows that ``steps`` make of rows of ``schema``. ``InputError`` if there can
-    be none."""
+    """The schema of the rows that ``steps`` make of rows of ``schema``. ``InputError`` if no schema
+    is possible."""
     found = schema_of(schema)
     for step in steps:
         if isinstance(step, PayloadStep):
@@ -136,12 +136,13 @@ def check_types_kept(job: Job, schema: bytes) -> None:
 
 def _schema_of_members(job: Job) -> Any:
     """The columns of the members of the first input that has members (see ``columnar.columns``). If
-    steps make records, only some records are used: code is not run on all of a shard twice."""
+    steps make records, only some records are used, so that code does not run twice on a whole
+    shard."""
     kinds = ColumnKinds()
     with contextlib.ExitStack() as stack:
         code = None
         if job.pipeline.makes_records:
-            # Where a record is in the whole job changes neither members nor their names.
+            # The position of a record in the whole job changes neither members nor their names.
             steps = [each for each in job.pipeline.steps if not each.needs_positions]
             code = CodeAgain(job.pipeline.failures, steps)
             stack.callback(code.close)

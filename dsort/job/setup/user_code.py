@@ -1,6 +1,6 @@
-"""The code of payload steps outside of workers. Before the job begins, a process of its own
-describes it; it also runs on some records, to learn their form or to compare them. Also its CPUs
-and GPUs."""
+"""Runs the code of payload steps outside of workers. Before the job begins, a separate process
+describes the code; later the code runs on some records, to find their form or to compare them. Also
+decides which CPUs and GPUs code may use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
     if not options.may_run_code:
         raise CodeRefusedError(
             f"transform.steps[{number}] is {step.kind}, which runs code that the spec names",
-            hint="--run-code lets it, for a spec that is yours",
+            hint="--run-code allows this; use it only for specs that you trust",
         )
     pool = CodePool(
         step.given_program(number),
@@ -70,9 +70,9 @@ def room_here(steps: Sequence[Step], cpus: int) -> CodeRoom:
         has = f"has {len(gpus)}" if gpus else "has none that a job may use"
         wanted = "1 GPU" if needs.total == 1 else f"{float(needs.total):g} GPUs"
         raise TransformError(
-            f"steps want {wanted} at a time (num_gpus), and this machine {has}",
-            hint=f"start it where there are more, or look at {VISIBLE} and the driver; steps can "
-            "share one: num_gpus: 0.5",
+            f"steps need {wanted} at a time (num_gpus), and this machine {has}",
+            hint=f"start the job where there are more, or check {VISIBLE} and the driver; steps "
+            "can share a GPU: num_gpus: 0.5",
         )
     return CodeRoom(min([*limits, needs.workers(len(gpus))]), gpus)
 
@@ -86,7 +86,7 @@ class CodeAgain:
         room = room_here(steps, cores())
         self._directory = tempfile.TemporaryDirectory(prefix="dsort-code-")
         scratch = Scratch(Path(self._directory.name) / "scratch", make=True)
-        rules = replace(failures, rejects="")  # the job itself keeps such records
+        rules = replace(failures, rejects="")  # the job itself stores rejected records
         self._transformer = Transformer(rules, CodeShare(gpus=room.gpus), scratch)
 
     def read_rows(self, decoders: Mapping[str, str]) -> None:

@@ -58,11 +58,12 @@ TABLE_TURNS_A_BUFFER = 4
 """A partition of rows has to fit in a third of a buffer: if it does not, its blocks are read again
 for each turn over it."""
 PAST_CACHE_FACTOR = 2
-"""Scratch of more than this many times the memory is read past the page cache. Of less scratch, the
-cache has a part: of 1.1 GB in 1.2 GB of memory, a half."""
+"""Scratch of more than this many times the memory is read past the page cache. Of smaller scratch,
+the page cache keeps a part: with 1.2 GB of memory, it kept half of 1.1 GB."""
 SCRATCH_SHARE = 8
-"""Scratch of at most one part in this many of the memory stays in memory until it is removed: by
-itself, the kernel begins to write it when a tenth of what is free is dirty, or after 30 s."""
+"""Scratch of at most one part in this many of the memory stays in memory until it is removed: the
+kernel alone would begin to write scratch when a tenth of the free memory is dirty, or after 30
+s."""
 
 log = logger_of("job")
 
@@ -100,8 +101,8 @@ def movement_for(job: Job) -> Movement:
         # AIStore's users write "1KB" only to have records go through the disk.
         job.reporter.warn(
             "max_mem_usage",
-            f"max_mem_usage {job.spec.max_mem_usage} is less than any job takes: this one uses "
-            f"{-(-least >> 20)} MiB, the least, and moves records through the disk",
+            f"max_mem_usage {job.spec.max_mem_usage} is less than any job needs: this job uses "
+            f"the least memory, {-(-least >> 20)} MiB, and moves records through the disk",
         )
         memory_bytes, forced = least, "spill" if forced == "auto" else forced
     try:
@@ -123,8 +124,8 @@ def movement_for(job: Job) -> Movement:
         return _settled(job, chosen, values_stay=values_stay)
     except TooLittleMemoryError as problem:
         hint = (
-            "no way to move records takes less: give the job more (--max-memory, ulimit -v), or "
-            "make room"
+            "no movement needs less: give the job more memory (--max-memory, ulimit -v), or end "
+            "other programs"
         )
         if table.records:
             hint = f"{table.why}; or give the job more memory (--max-memory)"
@@ -176,7 +177,7 @@ def _range_suits(job: Job, input_bytes: int) -> str:
         or not has_scratch
         or any(each.ref.is_directory for each in job.buckets.input_places)
     ):
-        return ""  # a request for a header is not worth it
+        return ""  # a request for each header would cost more
     return job.stop.wait_for(
         lambda: range_suits(job, spill_to_disk=to_disk, has_scratch=has_scratch)
     )
@@ -202,7 +203,7 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
     if not (all(files) or all(stored)):
         return "some inputs are files of this machine, and some are not"
     if len(containers) > 1 or not pipeline.carrier.hops:
-        return "it is done from tar to tar alone"
+        return "all inputs and outputs have to be tars"
     if pipeline.has_late_outputs:
         return "outputs are converted as they are written"
     if encoded or pipeline.result.hashes_content or pipeline.compared:
@@ -214,8 +215,8 @@ def _partitions(job: Job, chosen: Movement) -> int:
     """The number of partitions for this job's outputs and steps."""
     if job.pipeline.makes_records and not job.pipeline.division:
         in_one = chosen.sizes.payload_bytes * PARTITIONS_A_BUFFER <= chosen.buffer_bytes
-        # To order less than a buffer on one worker costs little compared with running the user's
-        # code twice, once of it for a survey of where partitions begin.
+        # Ordering less than a buffer on one worker costs little. More partitions need a survey of
+        # where they begin, which runs the user's code once more.
         if in_one and not job.pipeline.is_spread_evenly:
             return 1
     return _with_outputs(job.pipeline, chosen.partitions)
@@ -234,8 +235,8 @@ def _with_outputs(pipeline: Pipeline, partitions: int) -> int:
 
 
 def check_directories(job: Job, *, dry: bool) -> None:
-    """``StorageError`` if a node does not see a directory that its workers need, checked by a
-    file."""
+    """``StorageError`` if a node does not see a directory that its workers need. A file that is
+    written there shows it."""
     lost: dict[str, None] = {}
     read = job.buckets.inputs
     first = read.first_files() if isinstance(read, FilesBucket) else first_objects(job)

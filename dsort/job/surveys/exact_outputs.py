@@ -66,6 +66,6 @@ def _classes(
             most = BORDERS_MAX // (len(division.names) - 1)
             raise TransformError(
                 f"stratify: there are more than {most:,} classes",
-                hint="name something that fewer records differ in",
+                hint="stratify by a value that has fewer different values",
             )
     return known, counts

@@ -134,13 +134,13 @@ def _refuse(job: Job, found: JoinFinding) -> None:
         key = "its key" if found.count == 1 else "their key"
         raise JoinError(
             f"{records} none of {key} in the input {found.input_name}: {first}",
-            hint="nonmatch: skip leaves such records out, none keeps them without it, also for one "
-            "input alone (inputs[].join.nonmatch); by: stem does not look at directories in keys",
+            hint="nonmatch: skip leaves such records out, nonmatch: none keeps them without that "
+            "input; inputs[].join.nonmatch is for one input; by: stem ignores directories in keys",
         )
     if found.kind == JoinedKind.CONFLICT:
         raise JoinError(
             f"{records} members of one extension in several inputs: {first}",
-            hint="conflict: first or last says which one stays",
+            hint="conflict: first, or conflict: last, decides which member stays",
         )
     if (
         found.kind == JoinedKind.DUPLICATE
@@ -148,6 +148,6 @@ def _refuse(job: Job, found: JoinFinding) -> None:
     ):
         raise DuplicateError(
             f"{records} the key of an earlier record of the same input: {first}",
-            hint="a join wants keys that an input has once: a job with duplicate_keys: rename "
-            "before this one gives all records keys of their own",
+            hint="in a join, no two records of an input may have the same key: first run a job "
+            "with duplicate_keys: rename over that input",
         )

@@ -33,7 +33,7 @@ ORDINALS = 1 << ORDINAL_BITS
 class Copies(Struct, frozen=True):
     """How many times the records of one input are output: see ``CopyRule``. A record with the lot
     ``below`` is output once more if it is before the position (``tied_shard``, ``tied_before``). If
-    ``tied_shard`` is -1, no such record is."""
+    ``tied_shard`` is -1, no record with this lot is output once more."""
 
     least: int
     below: int
@@ -76,7 +76,7 @@ def wanted_records(
         if count > there and not may_copy:
             raise MixError(
                 f"{asked}, of which deduplicate leaves {there:,}: copies would count as equal",
-                hint="lower its records; or leave out what is equal in a job before this one",
+                hint="lower the number for this input; or drop equal records in an earlier job",
             )
     return wanted
 
@@ -109,7 +109,7 @@ class InputCopies(Survey[dict[str, Copies]]):
         for each in stored.values():
             numbers = (each.least, each.below, each.tied_shard + 1, each.tied_before)
             if not all(0 <= number <= _LOTS for number in numbers):
-                raise ValueError("its numbers are none")
+                raise ValueError("a number is out of range")
         return {name: stored[name] for name in self.mix.names}
 
     def _chosen(self, survey: Extraction) -> dict[str, Copies]:

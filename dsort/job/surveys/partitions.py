@@ -148,6 +148,6 @@ def _count_classes(job: Job, survey: Extraction) -> None:
             if len(classes) > CLASSES_MAX:
                 raise ContentKeyError(
                     f"there are more than {CLASSES_MAX:,} classes to interleave",
-                    hint="interleave.by names what many records have in common, as a label",
+                    hint="interleave.by must be a value that many records share, like a label",
                 )
     job.attempt.retain_on_nodes(CLASSES_FILE, class_table_bytes(*classes_of_all(counts)))

@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 
 class Survey(ABC, Generic[Value]):
     """Finds something about all records, unless an earlier attempt has found it. ``readings``: how
-    many passes over all inputs that takes."""
+    many passes over all inputs the survey makes."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -52,7 +52,8 @@ class Survey(ABC, Generic[Value]):
         return found
 
     def passes_needed(self) -> int:
-        """How many passes over all inputs it makes if nothing was found before."""
+        """How many passes over all inputs the survey makes if no earlier attempt has found the
+        facts."""
         return 1
 
     @abstractmethod
@@ -122,7 +123,7 @@ class EqualRecords(Survey[None]):
 
 
 _STEPS_BITS = 20
-"""So many bits number the counters that are used at a time, for all borders together."""
+"""At most 2 to the power of this many counters are used at a time, for all borders together."""
 _STEP_BITS_MAX = 16
 
 
