@@ -41,7 +41,8 @@ class JobMetrics(_View):
 
 
 class BucketModel(BaseModel):
-    """A bucket as AIStore's clients know it: a directory under the data root is one of theirs."""
+    """A bucket in the form of AIStore's clients. A directory under the data root is a bucket of
+    provider ``ais``."""
 
     name: str
     provider: str = Field(examples=["ais", "aws"])
@@ -49,7 +50,7 @@ class BucketModel(BaseModel):
 
 
 class JobInfo(_View):
-    """A job as AIStore's clients know it. A time that is not known is in the year 1."""
+    """A job in the form of AIStore's clients. An unknown time is in the year 1."""
 
     id: str
     src_bck: BucketModel = Field(alias="src-bck")
@@ -60,9 +61,9 @@ class JobInfo(_View):
     started_shard_creation: int = Field(description="How long sorting took, in nanoseconds.")
     finished_shard_creation: int = Field(description="How long creation took, in nanoseconds.")
     loc_objs: str = Field(alias="loc-objs", description="Input shards.")
-    loc_bytes: str = Field(alias="loc-bytes", description="Of the payload of their members.")
+    loc_bytes: str = Field(alias="loc-bytes", description="Payload of all members, in bytes.")
     metrics: JobMetrics = Field(alias="Metrics")
-    aborted: bool = Field(description="It failed or was stopped.")
+    aborted: bool = Field(description="The job failed or was stopped.")
     archived: bool = Field(description="It is over.")
 
 
@@ -146,7 +147,7 @@ _WARNINGS_MAX: Final = 1000  # of each kind
 _ABSENT: Final = '"{name}" does not exist'
 _TWICE: Final = 'record "{name}" is duplicated'
 _LEFT_OUT: Final = re.compile("the output shards take .* but their payload is ")
-"""AIStore does not compare sizes, and its clients count warnings, so this one is left out."""
+"""AIStore does not compare sizes, and its clients count warnings, so this warning is left out."""
 # By kind: the beginning of the warning for all items, and the warning for one item.
 _WARNED_ONE_BY_ONE: Final = {
     "missing_shards": (re.compile(r"[\d,]+ input shards? (is|are) missing"), _ABSENT),
@@ -174,7 +175,7 @@ def peer_id(job_id: str) -> str:
 
 
 def own_id(job_id: str) -> str:
-    """The id of a job in this service, from that id or AIStore's id for the job."""
+    """The id of a job in this service. ``job_id``: this id, or AIStore's id for the job."""
     return job_id.removeprefix(_PREFIX)
 
 
@@ -250,7 +251,7 @@ def _info(
 
 def job_status(row: JobRow) -> Json:
     """AIStore's status of a job that a client waits for; ``end_time``: nanoseconds since 1970, 0
-    until it has ended."""
+    until the job has ended."""
     return {
         "kind": "dsort",
         "uuid": peer_id(row.job_id),
@@ -282,7 +283,7 @@ def job_snap(row: JobRow, root: Path | None = None) -> Json:
 
 
 class _Span(Struct, frozen=True):
-    """One of AIStore's three phases: its times."""
+    """The times of one of AIStore's three phases."""
 
     began_at: float | None
     ended_at: float | None
@@ -305,12 +306,12 @@ class _Span(Struct, frozen=True):
 
 
 class _Facts:
-    """The facts about a job's phases in a row, in any state of the job."""
+    """The facts that the row of a job has about its phases, in any state of the job."""
 
     def __init__(self, row: JobRow) -> None:
         self.row = row
         self.done = {each["phase"]: each for each in row.phases or ()}
-        # Of the current phase, or the one in which the job died.
+        # The progress of the current phase, or of the phase in which the job failed.
         self.last: Mapping[str, Any] = row.progress or {}
         self.result: Mapping[str, Any] = row.result or {}
         self.aborted = row.state in ("failed", "stopped")
@@ -414,8 +415,8 @@ def _no_times() -> Json:
 
 
 def kinds_to_name(result: Mapping[str, Any]) -> dict[str, int]:
-    """For each kind of reaction whose names are not all in the result, how many names AIStore's
-    warnings need."""
+    """By kind of reaction, the number of names that AIStore's warnings need. Only kinds whose names
+    are not all in the result."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     needed = {
         kind: min(counted[kind]["count"], _WARNINGS_MAX)
@@ -430,9 +431,9 @@ def _counted_there(warnings: Iterable[str]) -> list[str]:
 
 
 def _one_each(result: Mapping[str, Any], named: Mapping[str, Sequence[str]]) -> list[str]:
-    """The warnings of a result. If AIStore has a warning for each item, the answer has them, too,
-    because AIStore's users count them. ``named``: the names of a kind, if they are known; else only
-    the first items have names."""
+    """The warnings of a result. Where AIStore warns once for each item, the answer has a warning
+    for each item, too, because AIStore's users count warnings. ``named``: the names of items by
+    kind; for other kinds only the first items have names."""
     counted = {each["kind"]: each for each in result.get("reactions") or ()}
     texts: list[str] = []
     for text in _counted_there(result.get("warnings") or ()):

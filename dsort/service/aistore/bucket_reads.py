@@ -69,14 +69,14 @@ class ListedObject(BaseModel):
 
     name: str
     size: str = Field("0", description="In bytes.")
-    checksum: str = Field("", description="xxhash2, if `props` has it: the object is read for it.")
-    atime: str = Field("", description="When it was changed last, if `props` has it.")
-    version: str = Field("", description="Another one after each change, if `props` has it.")
+    checksum: str = Field("", description="xxhash2, if `props` requests it.")
+    atime: str = Field("", description="Time of the last change, if `props` requests it.")
+    version: str = Field("", description="New after each change, if `props` requests it.")
     flags: int
 
 
 class ObjectPage(BaseModel):
-    """A page of objects, as AIStore's clients know it."""
+    """A page of objects, in the form of AIStore's clients."""
 
     uuid: str
     continuation_token: str
@@ -147,7 +147,7 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
             **shown(
                 200,
                 _LIST,
-                description="A page. `continuation_token` asks for the next one; it is empty on "
+                description="A page. `continuation_token` requests the next page, and is empty on "
                 f"the last. With `Accept: {MSGPACK}` the same in MessagePack, as AIStore has it.",
             ),
             **problems(400, 401, 403, 404, 429, 501, 502),
@@ -161,12 +161,12 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
         provider: Provider = "",
         prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
         page_size: Annotated[
-            int, Query(ge=0, description=f"Of a page; at most {PAGE_MAX:,}, 0: that many.")
+            int, Query(ge=0, description=f"The most objects on the page; 0: {PAGE_MAX:,}.")
         ] = 0,
         continuation_token: Annotated[
-            str, Query(description="Of the page before: its names come first.")
+            str, Query(description="`continuation_token` of the page before.")
         ] = "",
-        uuid: Annotated[str, Query(max_length=64, description="Of the page before.")] = "",
+        uuid: Annotated[str, Query(max_length=64, description="`uuid` of the page before.")] = "",
     ) -> Response:
         """A page of the bucket's objects, in byte order of their names. AIStore's clients send the
         same as a body: `{"action": "list", "value": {"prefix": ..., "pagesize": ...}}`."""
@@ -198,7 +198,7 @@ def _add_head(routes: APIRouter, service: Service) -> None:
         "/{bucket:path}",
         response_class=Response,
         responses={
-            200: {"description": "It is there: `Ais-Bucket-Props` says whose it is."},
+            200: {"description": "The bucket exists: `Ais-Bucket-Props` names its provider."},
             **problems(400, 401, 403, 404, 429, 502),
         },
         summary="Look at a bucket",
@@ -248,8 +248,8 @@ async def _expanded(
     place: ObjectPlace,
     page: ListingPage,
 ) -> ListingPage:
-    """The page, with the files in each archive added behind the archive. It ends sooner if there
-    are many files, or if reading them takes long."""
+    """The page, with the files in each archive added behind the archive. The page ends sooner if
+    there are many files, or if reading them takes long."""
     found = ListingPage(page.listing, [], page.after)
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):
@@ -267,7 +267,8 @@ async def _expanded(
 
 
 def _add_checksums(place: ObjectPlace, page: ListingPage) -> None:
-    """Add checksums to the page by reading its objects. It ends sooner if that takes long."""
+    """Read the objects of the page, and add their checksums. The page ends sooner if the reading
+    takes long."""
     bucket = place.opened()
     ends_at = time.monotonic() + _EXPANDING_S_MAX
     for number, entry in enumerate(page.entries):
@@ -305,7 +306,7 @@ def _page_answer(page: ListingPage, asked: _Asked, accept: str) -> Response:
 
 
 def _row(entry: Entry, asked: _Asked) -> dict[str, str | int]:
-    """An entry with the known ones of the requested properties, by AIStore's names."""
+    """The requested properties of an entry, as far as they are known, by AIStore's names."""
     row: dict[str, str | int] = {"name": encodable(entry.name), "flags": _FLAGS[entry.kind]}
     if asked.has_sizes and entry.size_bytes:
         row["size"] = entry.size_bytes

@@ -96,7 +96,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         "/{bucket:path}",
         response_class=Response,
         responses={
-            200: {"description": "It is made."},
+            200: {"description": "The bucket is made."},
             **problems(400, 401, 403, 404, 409, 429, 501, 502),
         },
         openapi_extra=_action("create-bck"),
@@ -122,8 +122,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         response_class=Response,
         responses={
             200: {
-                "description": "It is gone, or the objects are: then the text is the id of a job "
-                "that is over, as AIStore's clients await one.",
+                "description": "The bucket is removed, or the objects are. For objects, the text "
+                "is the id of an ended job, because AIStore's clients wait for a job.",
             },
             **problems(400, 401, 403, 404, 409, 429, 501, 502),
         },
@@ -136,8 +136,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         """For an admin, `destroy-bck`: remove a directory under the data root which no job uses,
         with all that is in it. `delete-listrange`: remove the objects that the `value` of the
         message names as `objnames`, or as `template`, which may be a prefix; `non-recurs` leaves
-        out what is below a `/` behind it. If a running job writes or reads one of these objects,
-        none is removed."""
+        out objects below a `/` behind this prefix. If a running job writes or reads one of these
+        objects, none is removed."""
         place = bucket_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         message = await action_message(request, "destroy-bck", REMOVAL)
@@ -318,14 +318,14 @@ def _refuse_bucket_in_use(database: Database, uri: str) -> None:
         for other in (each for text in texts for each in split_uris(text)):
             if is_within(uri, "", other) or is_within(other, "", uri):
                 raise ConflictError(
-                    f"job {job_id}, which is not over, uses the bucket",
+                    f"job {job_id}, which has not ended, uses the bucket",
                     hint="wait for it, or stop it",
                 )
 
 
 def _may_write(claims: Sequence[Sequence[str]] | None, uri: str, name: str) -> bool:
-    """Whether one of ``claims`` may be ``name`` in the bucket ``uri``. Texts that are not templates
-    match nothing: the engine refuses them."""
+    """Whether the templates of ``claims`` can make ``name`` in the bucket ``uri``. Texts that are
+    not templates match nothing: the engine refuses them."""
     with contextlib.suppress(ValueError):
         return claim_on(claims or (), uri, name) is not None
     return False

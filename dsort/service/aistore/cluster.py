@@ -38,7 +38,7 @@ _ACTIVE: Final = ("queued", "running")
 
 
 def declined(what: str) -> NotSupportedError:
-    """The error for the rest of AIStore's interface."""
+    """The error for the parts of AIStore's interface that this service lacks."""
     return NotSupportedError(
         f"this is dsort's job service, no AIStore cluster: it has no /v1/{what}",
         hint="of AIStore's interface it has /v1/sort, the jobs of /v1/cluster, buckets, and "
@@ -54,7 +54,7 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
     async def get_cluster(
         request: Request, identity: Caller, what: Annotated[str, Query(max_length=64)] = ""
     ) -> Response:
-        """The jobs that run, or the states of jobs: AIStore's ``what`` says which."""
+        """The jobs that run, or the states of jobs, as AIStore's parameter ``what`` selects."""
         look = _LOOKS.get(what)
         if look is None:
             raise declined("cluster")
@@ -65,7 +65,7 @@ def add_cluster(routes: APIRouter, service: Service) -> None:
     async def get_daemon(
         request: Request, identity: Caller, what: Annotated[str, Query(max_length=64)] = ""
     ) -> Response:
-        """The cluster map, which AIStore's clients ask for to see whether anything answers."""
+        """The cluster map. AIStore's clients request it to check that a cluster answers."""
         if what != "smap":
             raise declined("daemon")
         return JsonAnswer(_cluster_map(str(request.base_url).removesuffix("/")))

@@ -42,8 +42,8 @@ class AistoreGuest(Guest):
         return TransformStore(database).find
 
     def own_id(self, job_id: str) -> str:
-        """The id of a job for AIStore's id of it, because users who start a job with AIStore's
-        clients may look at it here."""
+        """The service's id of a job, from AIStore's id: users start jobs with AIStore's clients,
+        and look at these jobs in the service."""
         return own_id(job_id)
 
     def reads_itself(self, path: str) -> bool:
@@ -51,7 +51,7 @@ class AistoreGuest(Guest):
         return path == "/v1/sort" or path.startswith(_OBJECTS)
 
     def stored_max(self, scope: Scope, config: ServiceConfig) -> int | None:
-        """The longest object; a key map is held, and not stored."""
+        """The limit of objects. None for a key map, which is held in memory and not stored."""
         path = scope.get("path", "")
         is_object = scope["method"] == "PUT" and path.startswith(_OBJECTS)
         if not is_object or path.endswith(f"/{KEY_MAP_NAME}"):

@@ -38,7 +38,8 @@ class HeldKeyMaps:
         self._held: OrderedDict[Place, tuple[float, bytes]] = OrderedDict()
 
     def put(self, owner: str, bucket: str, data: bytes) -> None:
-        """Hold ``data``. Old key maps are dropped; if there are too many, so is the oldest one."""
+        """Hold ``data``. Key maps that are too old are dropped; if there are too many, the oldest
+        is dropped, too."""
         with self._lock:
             self._held.pop((owner, bucket), None)
             self._held[owner, bucket] = (self._clock(), data)
@@ -80,7 +81,7 @@ def with_key_map(
                 SpecProblem(
                     "ekm_file",
                     f"no key map was put into {match['bucket']} lately",
-                    "start the job again, which puts it again; or write it into the spec: ekm",
+                    "start the job again: the SDK sends the key map again; or set ekm in the spec",
                 )
             ]
         )

@@ -1,8 +1,8 @@
 """Finds the jobs that AIStore's clients name, and checks who may see and change them.
 
 AIStore's command line recognizes a dSort job by an id that begins with ``srt-``, and requests
-``/v1/sort`` only for such ids. So all these answers have such an id for the job; its own id is
-accepted as well.
+``/v1/sort`` only for such ids. So all answers to these clients have such an id, and requests may
+have either id of a job.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def refuse_absent(service: Service, new: JobRow) -> None:
 
 def names_of_reactions(service: Service, row: JobRow) -> dict[str, list[str]]:
     """Names by kind of reaction, from the file that the job has written beside its manifest, if
-    AIStore's warnings need more names than the row has. Empty if that file is gone."""
+    AIStore's warnings need more names than the row has. Empty if the file is gone."""
     found: dict[str, list[str]] = {}
     with suppress(DsortError, RecursionError, *NOT_READ):
         needed = kinds_to_name(row.result or {})
@@ -108,7 +108,7 @@ def all_jobs(service: Service, wanted: JobFilter) -> Iterator[JobRow]:
 
 
 def stop_job(service: Service, request: Request, identity: Identity, uuid: str) -> None:
-    """Stop the job. If it has ended, it stays unchanged; that is no error."""
+    """Stop the job. A job that has ended stays unchanged, without an error."""
     row = own_job(service, identity, uuid)
     service.store.ask_stop(row.job_id, "aborted by an AIStore client")
     note(request, identity.name, "job.stop", row.job_id)

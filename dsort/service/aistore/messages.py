@@ -50,8 +50,8 @@ def number_in(fields: Mapping[str, Any], name: str) -> int:
 
 
 async def action_message(request: Request, *actions: str) -> dict[str, Any]:
-    """The body of a request, which must have one of these actions; {} if there is no body, for a
-    list."""
+    """The body of a request, which must have one of these actions. {} if there is no body: such a
+    request is for a list."""
     message = message_of(await request.body())
     found = text_in(message, "action")
     if found in _DECLINED:

@@ -51,12 +51,10 @@ Transform = Annotated[
         "newest version. For submitters.",
     ),
 ]
-EtlName = Annotated[
-    str | None, Query(max_length=80, description="The same, as AIStore's clients say it.")
-]
+EtlName = Annotated[str | None, Query(max_length=80, description="AIStore's name for `transform`.")]
 MemberPath = Annotated[
     str | None,
-    Query(max_length=4096, description="Send this file of a tar or a zip, and not all of it."),
+    Query(max_length=4096, description="Send only this file of a tar or a zip."),
 ]
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
@@ -66,9 +64,9 @@ _BYTES: Final[dict[str, Any]] = {
 }
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The object, or the transformed shard.", "content": _BYTES},
-    206: {"description": "The bytes that `Range` asks for.", "content": _BYTES},
-    304: {"description": "It is the one that `If-None-Match` names."},
-    416: {"description": "It has none of the bytes that `Range` asks for."},
+    206: {"description": "The bytes that `Range` requests.", "content": _BYTES},
+    304: {"description": "The client has the object already: see `If-None-Match`."},
+    416: {"description": "The object has none of the bytes that `Range` requests."},
     **problems(400, 401, 403, 404, 413, 422, 429, 502),
 }
 
@@ -111,8 +109,12 @@ def _add_get(routes: APIRouter, reads: _Reads) -> None:
         range_: Annotated[
             str | None, Header(alias="range", description="One range of bytes.")
         ] = None,
-        if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
-        if_none_match: Annotated[str | None, Header(description="ETags that are known.")] = None,
+        if_range: Annotated[
+            str | None, Header(description="All is sent unless this ETag fits.")
+        ] = None,
+        if_none_match: Annotated[
+            str | None, Header(description="ETags that the client has.")
+        ] = None,
     ) -> Response:
         """The bytes of an object, or a range of them. With `transform`, the shard that this
         transform makes, byte for byte as `dsort transform` would write it, and always whole. The
@@ -154,7 +156,7 @@ def _add_head(routes: APIRouter, reads: _Reads) -> None:
         "/{bucket}/{name:path}",
         response_class=Response,
         responses={
-            200: {"description": "How long the object is, and its `ETag`."},
+            200: {"description": "The length of the object, and its `ETag`."},
             **problems(400, 401, 403, 404, 429, 502),
         },
         summary="Look at an object",
@@ -262,7 +264,7 @@ class _Reads:
 
 def _use(identity: Identity, transform: str | None, etl_name: str | None) -> str | None:
     if transform is not None and etl_name is not None:
-        raise SpecError([SpecProblem("etl_name", "there is transform, too: only one of them goes")])
+        raise SpecError([SpecProblem("etl_name", "cannot be combined with transform")])
     use = transform if transform is not None else etl_name
     if use is not None:
         require(SUBMITTER)(identity)
@@ -278,9 +280,7 @@ def _is_of_archive(request: Request, archpath: str | None) -> bool:
             hint="ask for one: archpath; `dsort cat --as tar` writes a record",
         )
     if archpath and {"transform", "etl_name"} & {*request.query_params}:
-        raise SpecError(
-            [SpecProblem("archpath", "there is a transform, too: only one of them goes")]
-        )
+        raise SpecError([SpecProblem("archpath", "cannot be combined with a transform")])
     return bool(archpath)
 
 
@@ -318,6 +318,6 @@ def _checksum(source: ReadObject) -> dict[str, str]:
 
 def _bare(status: int, headers: Mapping[str, str]) -> Response:
     answer = Response(status_code=status)
-    del answer.headers["Content-Length"]  # of no body: the length in ``headers`` counts, or none
+    del answer.headers["Content-Length"]  # 0, of the empty body: ``headers`` may set a length
     answer.headers.update(headers)
     return answer

@@ -49,7 +49,8 @@ UPLOADS_MAX: Final = 16  # of one client at once
 SMALL_BYTES_MAX: Final = PIECE_BYTES
 WHOLE_BODY: Final = "whole"
 _SDK: Final = "ais/python"
-# Parameters of AIStore's other writes, which are declined and never taken for a plain write.
+# Parameters of AIStore's other writes. A request with one of them is declined: it is no plain
+# write.
 _OTHER_WRITES: Final = (
     "append_handle",
     "append_type",
@@ -100,8 +101,8 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         dependencies=[Depends(counted)],
         response_class=Response,
         responses={
-            200: {"description": "It is stored."},
-            307: {"description": "Over TLS: where AIStore's SDK is to send the body."},
+            200: {"description": "The object is stored."},
+            307: {"description": "Over TLS: the address to which AIStore's SDK sends the body."},
             **problems(400, 401, 403, 404, 409, 413, 429, 501, 502),
         },
         openapi_extra=_BODY,
@@ -117,9 +118,11 @@ def _add_put(routes: APIRouter, service: Service) -> None:
             str | None, Header(description="`*`: only if there is no such object.")
         ] = None,
         ais_checksum_type: Annotated[
-            str, Header(description="Of the body: `md5`, `crc32c`, `xxhash2`, ...")
+            str, Header(description="The kind of checksum: `md5`, `crc32c`, `xxhash2`, ...")
         ] = "",
-        ais_checksum_value: Annotated[str, Header(description="In hexadecimal.")] = "",
+        ais_checksum_value: Annotated[
+            str, Header(description="The body's checksum, in hexadecimal.")
+        ] = "",
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
         """Store the body as an object. An existing object is replaced. The name appears once all
@@ -132,7 +135,7 @@ def _add_put(routes: APIRouter, service: Service) -> None:
             # Over TLS the SDK sends no body before it has received a redirect.
             return RedirectResponse(request.url.include_query_params(part=WHOLE_BODY), 307)
         if if_none_match not in (None, "*"):
-            raise SpecError([SpecProblem("if-none-match", "is not *, which is all that is taken")])
+            raise SpecError([SpecProblem("if-none-match", "must be *")])
         checksum = checksum_of(ais_checksum_type, ais_checksum_value)
         found = await run_in_threadpool(_bucket_to_change, service, place)
         try:
@@ -160,7 +163,7 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
         "/{bucket}/{name:path}",
         response_class=Response,
         responses={
-            200: {"description": "It is gone."},
+            200: {"description": "The object is removed."},
             **problems(400, 401, 403, 404, 409, 413, 429, 501, 502),
         },
         summary="Remove an object",
@@ -179,7 +182,7 @@ def _add_delete(routes: APIRouter, service: Service) -> None:
         _refuse_other_writes(request)
         body = await request.body()
         if body.strip() and parse_text(body).get("action"):
-            raise NotSupportedError("of actions on an object there is only to remove it")
+            raise NotSupportedError("the only action on an object is to remove it")
 
         def remove() -> None:
             found = _bucket_to_change(service, place)
@@ -275,7 +278,7 @@ async def _write_large(
             bucket.publish(token, name, overwrite=overwrite, receipt=receipt)
             bucket.make_durable()
             if not bucket.seals_on_finish:
-                bucket.discard(token)  # removes its directory, too, if that is empty
+                bucket.discard(token)  # removes the directory of staged files, too, if it is empty
 
         await in_thread(end)
     except BaseException:

@@ -39,7 +39,10 @@ BucketPath = Annotated[
     str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
 ]
 Provider = Annotated[
-    str, Query(max_length=20, description="As AIStore's clients send it: `ais`, `aws`, `gcp`.")
+    str,
+    Query(
+        max_length=20, description="The bucket's provider, by AIStore's names: `ais`, `aws`, `gcp`."
+    ),
 ]
 
 
@@ -112,7 +115,7 @@ def _refuse_unwritable(place: ObjectPlace) -> None:
         raise SpecError([SpecProblem("bucket", f"{place.uri} is hidden: no request writes there")])
     store = store_of(place.ref.scheme)
     if store is not None and store.is_read_only:
-        raise NotSupportedError(f"{place.uri} is only read")
+        raise NotSupportedError(f"{place.uri} is in a store that cannot be written")
 
 
 def check_changed_name(name: str) -> None:
@@ -132,8 +135,8 @@ def check_changed_name(name: str) -> None:
 def _asking(
     service: Service, request: Request, identity: Identity, provider: str, writes: bool
 ) -> Asking:
-    """The terms of a request. ``NotSupportedError`` for a bucket of another of AIStore's clusters
-    or namespaces."""
+    """The caller of a request, and its use of the place. ``NotSupportedError`` for a bucket in a
+    namespace or another cluster of AIStore."""
     if request.query_params.get("namespace", "").strip("@#"):
         raise NotSupportedError("there are no namespaces here", hint="leave namespace out")
     return Asking(identity, service.config, service.submitter.policy, provider, writes)

@@ -114,11 +114,11 @@ def _texts(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 _WORDS: Final = {
     400: "The request, or the spec in it, is wrong.",
-    401: "No token, or one that is not known.",
+    401: "No token, or an unknown token.",
     403: "The token's role or buckets do not allow it.",
-    404: "There is no such job, or none that the token may see.",
+    404: "There is no such job, or the token may not see it.",
     413: "The body is too large.",
-    429: "Too many requests: `Retry-After` says how long to wait.",
+    429: "Too many requests: `Retry-After` is the wait in seconds.",
 }
 
 
@@ -148,7 +148,7 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
         summary="Start a dSort job as AIStore does",
     )
     async def start_sort(request: Request, identity: Submitting) -> Response:
-        """Queue the job that the spec describes. The answer is its id."""
+        """Queue the job that the spec describes. The answer is the job's id."""
         body = await request.body()
 
         def take_in() -> Response:
@@ -157,7 +157,8 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
             )
             spec = _with_reactions(spec, service.config.reactions)
             new = service.submitter.job_of(spec, identity)
-            refuse_absent(service, new)  # not before the token allows it: this reveals what exists
+            # After the check of the token, because the answer shows which buckets exist.
+            refuse_absent(service, new)
             row, _ = service.submitter.put(new)
             details = {**shown_buckets(row), "kind": row.kind}
             note(request, identity.name, "job.submit", row.job_id, **details)
@@ -182,8 +183,8 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         response_model=dict[str, JobInfo] | list[JobInfo],
         responses={
             200: {
-                "description": "With `uuid` an object: the job's `JobInfo` by target (there is "
-                "one). Without it, a list of `JobInfo`.",
+                "description": "With `uuid`, an object: the job's `JobInfo` by target (there is "
+                "one target). Without `uuid`, a list of `JobInfo`.",
                 "content": {
                     "application/json": {
                         "examples": {
@@ -203,7 +204,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         regex: Annotated[
             str, Query(description="Only jobs whose description this matches (RE2).")
         ] = "",
-        only_active: Annotated[bool, Query(description="Only jobs that are not over.")] = False,
+        only_active: Annotated[bool, Query(description="Only jobs that have not ended.")] = False,
     ) -> Response:
         """One job, or the newest thousand."""
         root = service.config.run.root.resolve()
@@ -233,7 +234,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
         summary="Abort a dSort job as AIStore does",
     )
     def abort_sort(request: Request, identity: Submitting, uuid: Annotated[str, _UUID]) -> Response:
-        """Stop the job. If it has ended, it stays as it is; that is no error."""
+        """Stop the job. A job that has ended stays as it is, without an error."""
         stop_job(service, request, identity, uuid)
         return Response(status_code=200)
 
@@ -286,7 +287,7 @@ def _add_key_maps(routes: APIRouter, held: HeldKeyMaps) -> None:
         f"/objects/{{bucket:path}}/{KEY_MAP_NAME}",
         response_class=Response,
         responses={
-            307: {"description": "Over TLS: where AIStore's SDK is to send the body."},
+            307: {"description": "Over TLS: the address to which AIStore's SDK sends the body."},
             **_texts(400, 401, 403, 413, 429),
         },
         openapi_extra={

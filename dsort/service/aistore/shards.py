@@ -64,7 +64,7 @@ async def read_member(
 
 
 class InlineSpec(Struct, frozen=True):
-    """The spec of such a job, and the places that the job may use."""
+    """The spec of a job that transforms one shard, and the places that the job may use."""
 
     spec: JobSpec
     fetch: FetchPolicy

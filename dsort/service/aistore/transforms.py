@@ -62,13 +62,13 @@ class TransformView(Model):
 
     name: str = Field(examples=["resize"])
     version: int = Field(description="Versions count from 1 and never change.", examples=[3])
-    digest: str = Field(description="Of its steps (SHA-256).", examples=["5f" * 32])
+    digest: str = Field(description="SHA-256 of the steps.", examples=["5f" * 32])
     created_at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
-    created_by: str = Field(description="Whose token registered it.", examples=["ada"])
-    kinds: list[str] = Field(description="Its steps, by kind.", examples=[["filter", "fields"]])
+    created_by: str = Field(description="The token that added it.", examples=["ada"])
+    kinds: list[str] = Field(description="The kinds of its steps.", examples=[["filter", "fields"]])
     runs_code: bool = Field(
-        description="Whether steps run code, or open what they name. Who may submit jobs may use "
-        "it all the same: an admin registered it.",
+        description="Whether steps run code, or open files or addresses that they name. All "
+        "submitters may use such a transform, too, because an admin registered it.",
         examples=[False],
     )
 
@@ -219,7 +219,7 @@ def _named(row: Row[Any]) -> NamedTransform:
 def _none_of(name: str, version: int | None) -> NotFoundError:
     use = name if version is None else f"{name}@{version}"
     return NotFoundError(
-        f"there is no transform {use}", hint="GET /v1/transforms lists those there are"
+        f"there is no transform {use}", hint="GET /v1/transforms lists all transforms"
     )
 
 
@@ -227,8 +227,8 @@ _EXAMPLE: Final = example_of(WholeTransformView)
 _BODY: Final = {
     "requestBody": {
         "required": True,
-        "description": "As `transform` of a spec has it: `steps`, and what becomes of records at "
-        "which they fail.",
+        "description": "As `transform` of a spec has it: `steps`, and the reaction to records at "
+        "which a step fails.",
         "content": {
             "application/json": {
                 "schema": {"type": "object"},
@@ -312,7 +312,9 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         response_model=WholeTransformView,
         responses={
             **shown(201, _EXAMPLE, model=WholeTransformView, description="The new version."),
-            **shown(200, _EXAMPLE, description="The newest version: it has these steps."),
+            **shown(
+                200, _EXAMPLE, description="No new version: the newest version has these steps."
+            ),
             **problems(400, 401, 403, 409, 413, 429),
         },
         openapi_extra=_BODY,
@@ -321,9 +323,9 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
     async def put_transform(
         caller: Admin, request: Request, response: Response, name: Name
     ) -> WholeTransformView:
-        """The next version of the name; a version never changes. Running jobs, and specs that name
-        an earlier version, keep that version. For admins; the steps may run code, and then every
-        submitter of jobs may use them."""
+        """Add the next version of a name. A version never changes. Running jobs, and specs that
+        name an earlier version, keep that version. For admins; the steps may run code, and then
+        every submitter of jobs may use them."""
         body = await request.body()
 
         def also(connection: Connection, made: NamedTransform) -> None:
