@@ -66,13 +66,13 @@ class NewToken(BaseModel):
     name: str = Field(
         max_length=NAME_CHARACTERS_MAX,
         pattern=NAME_PATTERN,
-        description="Jobs that are submitted with it belong to this name.",
+        description="Jobs that are submitted with the token belong to this name.",
     )
     role: Literal["viewer", "submitter", "admin"]
     input_buckets: list[str] = Field(default=["*"], max_length=100, description=_BUCKETS)
     output_buckets: list[str] = Field(default=["*"], max_length=100, description=_BUCKETS)
     expires_in_s: float | None = Field(
-        default=None, gt=0, le=EXPIRES_S_MAX, description="Null: it does not expire."
+        default=None, gt=0, le=EXPIRES_S_MAX, description="Null: the token does not expire."
     )
 
 
@@ -103,7 +103,7 @@ routes = APIRouter(default_response_class=JsonAnswer)
 )
 async def validate_spec(service: Here, request: Request, identity: Caller) -> ValidationView:
     """Whether a spec could be submitted here. The answer has all problems at once, or the spec
-    with every default written out. Looks at no data."""
+    with every default written out. The service reads no data."""
     body = await request.body()
 
     def check() -> ValidationView:
@@ -129,10 +129,10 @@ def spec_schema(identity: Caller) -> dict[str, object]:
     tags=["service"],
     response_model=HealthView,
     responses=shown(200, {"status": "ok"}),
-    summary="Whether it answers",
+    summary="Whether the service answers",
 )
 def healthz() -> HealthView:
-    """The process is alive. Needs no token."""
+    """The process is alive. The request needs no token."""
     return HealthView(status="ok")
 
 
@@ -141,10 +141,10 @@ def healthz() -> HealthView:
     tags=["service"],
     response_model=HealthView,
     responses=shown(200, {"status": "ok"}) | problems(503),
-    summary="Whether it can work",
+    summary="Whether the service is ready",
 )
 def readyz(service: Here) -> HealthView | Response:
-    """The database answers, and jobs are being run. Needs no token."""
+    """The database answers, and the service runs jobs. The request needs no token."""
     why = _not_ready(service)
     if why is None:
         return HealthView(status="ok")
@@ -178,8 +178,8 @@ def read_audit(
         Query(pattern=r"^[0-9]{1,18}$", description="`next_cursor` of the page before."),
     ] = None,
 ) -> AuditPage:
-    """Who submitted, stopped or removed things, which things, when, and from which address. For
-    admins."""
+    """Each change of a job, schedule, token or object: who made the change, when, and from which
+    address. For admins."""
     rows = service.audit.list(limit=limit + 1, before=None if cursor is None else int(cursor))
     following = str(rows[limit - 1].number) if len(rows) > limit else None
     entries = [asdict(row) for row in rows[:limit]]
@@ -211,8 +211,8 @@ def list_tokens(service: Here, caller: Admin) -> TokenList:
 def add_token(
     service: Here, caller: Admin, request: Request, response: Response, wanted: NewToken
 ) -> TokenMade:
-    """The answer has the token's text, which is not stored: the service keeps a hash of it. For
-    admins; a service without tokens refuses the request."""
+    """Make a token. The answer has the text of the token; the service stores only a hash of the
+    text. For admins. A service without tokens refuses the request."""
     if service.config.no_auth:
         raise ForbiddenError(
             "a service without tokens makes none",
@@ -252,7 +252,7 @@ def remove_token(
         Path(max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN, description="A token's name."),
     ],
 ) -> Response:
-    """The token is refused from now on. Its jobs stay. For admins."""
+    """Remove a token. The service refuses it from now on. Its jobs stay. For admins."""
     service.tokens.remove(
         name,
         also=lambda connection: note(request, caller.name, "token.remove", name, connection),
@@ -286,7 +286,7 @@ def whoami(service: Here, caller: Caller) -> Me:
     tags=["storage"],
     response_model=StorageView,
     responses=shown(200, example_of(StorageView)) | problems(401, 403, 429),
-    summary="Room, and what schedules keep",
+    summary="Disks, and results that schedules keep",
 )
 def storage(service: Here, caller: Admin) -> StorageView:
     """The disks of this replica, and the results that each schedule keeps. For admins."""
@@ -302,7 +302,7 @@ def storage(service: Here, caller: Admin) -> StorageView:
     response_model=GarbageList,
     responses=shown(200, example_of(GarbageList))
     | problems(400, 401, 403, 404, 413, 422, 429, 502),
-    summary="What dead jobs left in a bucket",
+    summary="Files that dead jobs left in a bucket",
 )
 async def garbage(
     service: Here,
@@ -310,9 +310,11 @@ async def garbage(
     request: Request,
     caller: Admin,
     bucket: WholeBucket,
-    older_than_s: Annotated[float, Query(ge=0, le=1e9, description="What counts as old.")] = OLD_S,
+    older_than_s: Annotated[
+        float, Query(ge=0, le=1e9, description="Minimum age of the files, in seconds.")
+    ] = OLD_S,
 ) -> Response:
-    """What `dsort gc` would list for a bucket. Nothing is removed. For admins."""
+    """The files that `dsort gc` would list for a bucket. Nothing is removed. For admins."""
     place = looks.bucket(request, caller, b"/v1/garbage/")
     if not await run_in_threadpool(place.opened().exists):
         raise NotFoundError(f'bucket "{place.shown_bucket}" does not exist')

@@ -69,7 +69,7 @@ def _problems(query: bytes) -> list[SpecProblem]:
 
 
 _SPECS = frozenset(("/v1/jobs", "/v1/schedules", "/v1/validate"))
-_NOT_FOUND_HINT = "/openapi.json lists what there is"
+_NOT_FOUND_HINT = "/openapi.json lists all routes"
 _KINDS = {404: "no_route", 405: "method_not_allowed", 413: "too_large"}
 
 
@@ -100,7 +100,8 @@ def create_app(service: Service) -> FastAPI:
 def surround(app: FastAPI, service: Service) -> None:
     """Add the middleware for all requests around the routes."""
     config, guest = service.config, service.guest
-    # The first one is the innermost: of requests that ``Refusals`` answers, no body is read.
+    # The middleware that is added first is the innermost: ``Refusals`` answers before a body is
+    # read.
     app.add_middleware(
         BodyLimit,
         bytes_max=config.body_bytes_max,
@@ -137,8 +138,8 @@ def _tell_http(request: Request, error: HTTPException) -> Response:
 
 def _tell_bug(request: Request, error: Exception) -> Response:
     # Starlette logs the error with its traceback, and continues.
-    detail = "something in the service went wrong that never should"
-    hint = "this is a bug of dsort: please report it, with what the service's log says"
+    detail = "the service failed unexpectedly"
+    hint = "this is a bug of dsort: please report it, with the service's log"
     return _json(problem("internal", 500, detail, hint=hint, exit_code=1))
 
 
@@ -184,9 +185,9 @@ def _complete(operation: dict[str, Any]) -> None:
     answers = operation["responses"]
     if "HTTPValidationError" in str(answers.get("422")):
         del answers["422"]
-    for status, refusal in problems(403).items():  # to pages of other sites
+    for status, refusal in problems(403).items():  # ``Refusals`` may answer 403 on every route
         answers.setdefault(str(status), refusal)
-    if operation.get("security"):  # tokens are in the database
+    if operation.get("security"):  # to check a token, the service reads the database
         answers.setdefault("503", DATABASE_AWAY)
     operation["responses"] = dict(sorted(answers.items()))
 
@@ -200,11 +201,11 @@ def is_loopback(host: str) -> bool:
 
 
 class Refusals:
-    """ASGI middleware: refuses requests of a browser that come from pages of others, paths with a
-    line break, and queries that are not UTF-8 or have a NUL.
+    """ASGI middleware: refuses a browser's requests from pages of other sites, paths with a line
+    break, and queries that are not UTF-8 or have a NUL.
 
-    Otherwise, if the service needs no token, any page could make the user's browser send commands
-    to it, also under a name that an attacker's DNS points to it.
+    Otherwise any page could make a user's browser send commands to a service that needs no token,
+    even under a name that an attacker's DNS resolves to the service's address.
 
     ``loopback_only``: requests must also name this machine as their ``Host``.
     """
@@ -228,7 +229,7 @@ class Refusals:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._loopback_only and not is_loopback(_name_of(host)):
-            why = "this service asks for no token, and so answers only to the name of localhost"
+            why = "this service needs no token, so it answers only requests to localhost"
         elif origin is not None and _authority_of(origin) != host.lower():
             why = f"pages of {origin[:200]} may not use this service"
         else:
@@ -256,7 +257,7 @@ _BAD_TEXT = "22021"  # PostgreSQL: character_not_in_repertoire
 _PASSING = ("08", "40", "53", "57")  # connection, conflict, resources, shutdown
 
 DATABASE_AWAY: Final = {
-    "description": "The database does not answer: `Retry-After` says how long to wait.",
+    "description": "The database does not answer: `Retry-After` is the wait in seconds.",
     "headers": RETRY_AFTER,
     "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
@@ -363,8 +364,8 @@ def page_router() -> APIRouter:
     """The routes of the web page: ``/`` with its scripts and styles, and ``/docs``, where each
     route can be tried, with the files of Swagger UI. They are not part of the OpenAPI document.
 
-    The page contains no secrets, so it needs no token: it asks its user for one once the REST
-    interface answers 401."""
+    The page contains no secrets, so these routes need no token. When the REST interface answers
+    401, the page asks the user for a token."""
     routes = APIRouter(include_in_schema=False)
     known = _read_files()
 

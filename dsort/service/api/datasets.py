@@ -69,8 +69,8 @@ WholeBucket = Annotated[
     str, Path(description="A bucket as in a spec: `images`, `s3%3A%2F%2Fdata%2Fimages`.")
 ]
 NamePath = Annotated[str, Path(description="The object's name; it may have slashes.")]
-Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Of the record, from 0 on.")]
-Seed = Annotated[str, Query(max_length=64, description="Another one draws others.")]
+Number = Annotated[int, Query(ge=0, le=NUMBER_MAX, description="Number of the record, from 0.")]
+Seed = Annotated[str, Query(max_length=64, description="Each seed draws other items.")]
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {
         "schema": {"type": "string", "format": "binary"},
@@ -79,14 +79,17 @@ _BYTES: Final[dict[str, Any]] = {
 }
 _MEMBER_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The bytes, to be saved.", "content": _BYTES},
-    206: {"description": "Those that `Range` asks for, or the first of them.", "content": _BYTES},
-    416: {"description": "It has none of the bytes that `Range` asks for."},
+    206: {
+        "description": "The bytes that `Range` requests, or the first of these.",
+        "content": _BYTES,
+    },
+    416: {"description": "The member has none of the bytes that `Range` requests."},
     **ASKED,
 }
 
 
 class Looks:
-    """Shared by the routes: limits, audit log, and sending answers."""
+    """The parts that the routes share: limits, audit log, and answers."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -169,7 +172,9 @@ async def list_objects(
     identity: Caller,
     bucket: WholeBucket,
     prefix: Annotated[str, Query(description="Only names that begin with it.")] = "",
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 1_000,
+    limit: Annotated[
+        int, Query(ge=1, le=PAGE_MAX, description="The most objects on a page.")
+    ] = 1_000,
     cursor: Annotated[
         str,
         Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
@@ -201,19 +206,21 @@ async def list_shards(
     request: Request,
     identity: Caller,
     bucket: WholeBucket,
-    text: Annotated[str, Query(max_length=200, description="Only names with this in.")] = "",
-    limit: Annotated[int, Query(ge=1, le=SHARDS_MAX, description="About so many.")] = 100,
+    text: Annotated[str, Query(max_length=200, description="Only names that contain this.")] = "",
+    limit: Annotated[
+        int, Query(ge=1, le=SHARDS_MAX, description="About the number of shards.")
+    ] = 100,
     cursor: Annotated[
         str | None,
         Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
     ] = None,
     random: Annotated[
-        int, Query(ge=0, le=SHOWN_MAX, description="So many at random, and no page.")
+        int, Query(ge=0, le=SHOWN_MAX, description="This many random shards, and no page.")
     ] = 0,
     seed: Seed = "",
 ) -> ShardPage:
-    """The shards of a bucket with their sizes, and with the number of their records where a
-    manifest in the bucket tells it. The token has to allow the bucket as an input."""
+    """The shards of a bucket with their sizes, and with the number of their records if a manifest
+    in the bucket has the number. The token has to allow the bucket as an input."""
     place = looks.bucket(request, identity, b"/v1/shards/")
 
     def find() -> tuple[list[Entry], str]:
@@ -249,13 +256,13 @@ async def list_records(
     bucket: BucketPart,
     name: NamePath,
     first: Annotated[
-        int, Query(ge=0, le=NUMBER_MAX, description="The number of the first one.")
+        int, Query(ge=0, le=NUMBER_MAX, description="Number of the first record.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
-    text: Annotated[str, Query(max_length=200, description="Only keys with this in.")] = "",
+    text: Annotated[str, Query(max_length=200, description="Only keys that contain this.")] = "",
 ) -> Response:
-    """Keys, and the names and sizes of members. Of a shard that is not compressed only headers
-    are read."""
+    """The keys of records, and the names and sizes of their members. The service reads only the
+    headers of a shard without compression."""
     place = looks.shard(request, identity, b"/v1/records/")
     await looks.note(request, "data.list", place)
     order = {"look": "records", "first": first, "limit": limit, "text": text}
@@ -276,16 +283,18 @@ async def show_records(
     bucket: BucketPart,
     name: NamePath,
     number: Annotated[
-        list[int], Query(max_length=SHOWN_MAX, description="These records; may be repeated.")
+        list[int], Query(max_length=SHOWN_MAX, description="A record's number; may be repeated.")
     ] = [],  # noqa: B006 (FastAPI copies it)
-    random: Annotated[int, Query(ge=0, le=SHOWN_MAX, description="So many at random instead.")] = 0,
+    random: Annotated[
+        int, Query(ge=0, le=SHOWN_MAX, description="Show this many random records.")
+    ] = 0,
     seed: Seed = "",
 ) -> Response:
-    """Records of a shard with previews of their members: small pictures whole, of texts and
-    everything else the beginning. At most 6 MiB."""
+    """Records of a shard with previews of their members: small pictures are whole, all other
+    members are cut after their beginning. The answer has at most 6 MiB."""
     place = looks.shard(request, identity, b"/v1/samples/")
     if bool(number) == bool(random):
-        raise SpecError([SpecProblem("number", "either this, or random, says which records")])
+        raise SpecError([SpecProblem("number", "give either number or random")])
     if any(not 0 <= each <= NUMBER_MAX for each in number):
         raise SpecError([SpecProblem("number", "is not that of a record")])
     which = {"random": random, "seed": seed} if random else {"numbers": number}
@@ -310,10 +319,12 @@ async def read_member(
     number: Number,
     member: Number,
     range_: Annotated[str | None, Header(alias="range", description="One range of bytes.")] = None,
-    if_range: Annotated[str | None, Header(description="An ETag: else all is sent.")] = None,
+    if_range: Annotated[
+        str | None, Header(description="All is sent unless this ETag fits.")
+    ] = None,
 ) -> Response:
-    """The bytes of one member of at most 64 MiB, in a shard of any container; or a range of
-    them, of which up to 4 MiB are sent."""
+    """The bytes of one member of at most 64 MiB, in a shard of any container. Of a range, the
+    answer has up to 4 MiB."""
     place = looks.shard(request, identity, b"/v1/members/")
     numbers = {"number": number, "member": member}
     await looks.note(request, "data.read", place, **numbers)

@@ -1,5 +1,6 @@
-"""What routes share: the sender of a request and the beginning of a page, as parameters; the parts
-of the OpenAPI document that describe bodies and answers; and answers as JSON, text and bytes."""
+"""The parts that routes share: the sender of a request and the beginning of a page, as parameters;
+the parts of the OpenAPI document that describe bodies and answers; and answers as JSON, text and
+bytes."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ def identity(service: Here, request: Request, credentials: Credentials) -> Ident
     if found is None:
         raise UnauthorizedError(
             "the token is not known: it is wrong, was removed or has expired",
-            hint="`dsort token ls` shows what tokens there are",
+            hint="`dsort token ls` lists all tokens",
         )
     service.limits.request(found.name)
     return found
@@ -115,7 +116,7 @@ def require(role: str) -> Callable[[Identity], Identity]:
     def allowed(caller: Caller) -> Identity:
         if not caller.at_least(role):
             raise ForbiddenError(
-                f"{caller.name} is a {caller.role}, and this is for {article} {role}",
+                f"{caller.name} is a {caller.role}, and the request needs {article} {role}",
                 hint=f"ask for a token with the role {role}",
             )
         return caller
@@ -144,21 +145,21 @@ _AS_TEXT: Final = "as_text"
 """FastAPI drops all nulls from the document, also those in examples; a text keeps them."""
 _TITLES: Final = {
     400: "The request or the spec is wrong: every problem is reported.",
-    401: "No token, or one that is not known.",
+    401: "No token, or an unknown token.",
     403: "The token's role or buckets do not allow it.",
-    404: "There is no such thing, or none that the token may see.",
-    409: "It cannot be combined with the state that the thing is in.",
+    404: "There is no such thing, or the token may not see it.",
+    409: "The request conflicts with the state of the thing.",
     413: "The body is too large.",
-    422: "The data does not allow it.",
-    429: "Too many requests: `Retry-After` says how long to wait.",
-    501: "Not served by dsort.",
+    422: "The data does not allow the request.",
+    429: "Too many requests: `Retry-After` is the wait in seconds.",
+    501: "dsort does not support this request.",
     502: "The bucket or its store fails.",
     503: "Not ready.",
 }
 RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
 }
-"""The header of an answer that sets when to try again."""
+"""The header with the time after which a client may send the request again."""
 
 
 def body_like(example: object) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def shown(
     **more: object,
 ) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that answers ``status`` with something like ``example``.
-    ``located``: what the header ``Location`` names."""
+    ``located``: the description of the header ``Location``."""
     content = {media_type: {"example": {_AS_TEXT: json.dumps(example)}}}
     answer: dict[str, Any] = {"content": content, **more}
     if located:
@@ -272,7 +273,7 @@ def _resolved(value: Any, definitions: dict[str, Any]) -> Any:
 # -- answers --------------------------------------------------------------------------------------
 
 # JSON and text can always be sent: no value in a row or a request prevents a list from being shown.
-# An object is read piece by piece in a few threads: each when the client has taken the one before.
+# A few threads read objects, each piece after the client has received the piece before.
 
 
 class JsonAnswer(JSONResponse):
@@ -304,10 +305,10 @@ def problem_answer(error: DsortError, **more: Any) -> Response:
 
 PIECE_BYTES: Final = 1 << 20
 THREADS_MAX: Final = 16
-"""Of all streams together: slow stores must not delay other routes."""
+"""The threads that read objects for all streams. Slow stores thus delay no other routes."""
 
 _SAFE: Final = {
-    # An object may be a web page of anyone: browsers must not show it as a page of this service.
+    # An object may be a stranger's web page: browsers must not show it as a page of this service.
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -365,7 +366,7 @@ class BytesAnswer(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            # No piece is read after this: it waits for a thread that reads.
+            # Waits for the thread that reads a piece, and reads no further piece.
             await self._pieces.aclose()
             await in_thread(self._ends.close)
 

@@ -43,7 +43,7 @@ from dsort.service.service import Service
 LIST_MAX = 500
 ON_SHARD_SHOWN_MAX = 200
 _PLACE = "The job's own route."
-_PRIORITY = "Higher goes first in the queue; at equal priority owners take turns. Above 0: admins."
+_PRIORITY = "A higher priority starts first; at equal priority owners take turns. Above 0: admins."
 _REFUSED = problems(400, 401, 403, 404, 409, 413, 429)
 JOB: Final[dict[str, Any]] = example_of(
     JobOut, phases=EXAMPLE_PHASES[:1], unreadable=None, result=None, on_success=None
@@ -114,7 +114,7 @@ _DERIVED = (
     *("unreadable", "spec", "result", "on_success", "on_failure"),
 )
 _SAME = tuple(name for name in JobOut.model_fields if name not in _DERIVED)
-"""Fields that are the row's own."""
+"""The fields of ``JobOut`` that have the same names and values in a row."""
 
 
 def job_out(row: JobRow, *, position: int | None = None, whole: bool = False) -> JobOut:
@@ -167,7 +167,7 @@ routes = APIRouter(prefix="/v1/jobs", tags=["jobs"], default_response_class=Json
             200,
             JOB,
             model=JobOut,
-            description="The job that the same Idempotency-Key made before.",
+            description="The job that an earlier request with this Idempotency-Key made.",
         ),
         **problems(400, 401, 403, 409, 413, 429),
     },
@@ -181,10 +181,10 @@ async def submit_job(
     identity: Submitting,
     priority: Annotated[int, Query(ge=-1000, le=1000, description=_PRIORITY)] = 0,
     label: Annotated[
-        list[str], Query(max_length=20, description="To find the job by; may be repeated.")
+        list[str], Query(max_length=20, description="A label to find the job by; may be repeated.")
     ] = [],  # noqa: B006 (FastAPI copies it)
     description: Annotated[
-        str | None, Query(max_length=2000, description="Instead of the spec's.")
+        str | None, Query(max_length=2000, description="In place of the description in the spec.")
     ] = None,
     dry_run: Annotated[
         bool, Query(description="Plan only: a job of kind `plan`, which writes nothing.")
@@ -194,8 +194,7 @@ async def submit_job(
         Header(
             min_length=1,
             max_length=255,
-            description="A text of your own: however often a request with it is sent, there "
-            "is one job.",
+            description="A text of your own: all requests with the same text make one job.",
         ),
     ] = None,
 ) -> JobOut:
@@ -243,12 +242,14 @@ def _for_admins(spec: Mapping[str, Any]) -> dict[str, str]:
 def list_jobs(
     service: Here,
     identity: Caller,
-    state: Annotated[list[JobState], Query(description="Any of these; may be repeated.")] = [],  # noqa: B006
+    state: Annotated[
+        list[JobState], Query(description="Jobs in any of these states; may be repeated.")
+    ] = [],  # noqa: B006
     owner: Annotated[
-        str | None, Query(max_length=128, description="The name of their token.")
+        str | None, Query(max_length=128, description="The name of the jobs' token.")
     ] = None,
     label: Annotated[
-        list[str], Query(max_length=20, description="All of these; may be repeated.")
+        list[str], Query(max_length=20, description="Jobs with all of these; may be repeated.")
     ] = [],  # noqa: B006
     kind: Annotated[
         Literal["run", "plan"] | None,
@@ -256,10 +257,11 @@ def list_jobs(
     ] = None,
     schedule: Annotated[
         str | None,
-        Query(max_length=128, description="The schedule that made them."),
+        Query(max_length=128, description="The schedule that made the jobs."),
     ] = None,
     text: Annotated[
-        str, Query(max_length=200, description="The beginning of an id, or in a description.")
+        str,
+        Query(max_length=200, description="The beginning of an id, or a part of a description."),
     ] = "",
     since: Annotated[
         str | None,
@@ -321,7 +323,7 @@ def stop_job(
         Body(
             embed=True,
             max_length=1000,
-            description="Why: shown beside the job.",
+            description="The reason, shown beside the job.",
         ),
     ] = "",
 ) -> JobOut:
@@ -344,9 +346,9 @@ def stop_job(
 def resume_job(
     service: Here, row: OwnJob, request: Request, response: Response, identity: Submitting
 ) -> JobOut:
-    """Put a failed or stopped job into the queue again. It is the same job with the same bytes,
+    """Put a failed or stopped job into the queue again. The job keeps its id, makes the same bytes,
     and uses its finished work."""
-    # Permissions may have changed since it was submitted: this refuses the job then.
+    # Permissions may have changed since the submission: then this line raises an error.
     service.submitter.job_of(row.spec, identity)
     after = service.store.requeue(row.job_id)
     note(request, identity.name, "job.resume", row.job_id)

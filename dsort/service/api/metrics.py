@@ -51,7 +51,8 @@ class _Counted(Struct):
 
 
 class Metrics:
-    """Counts what jobs and requests do. ``on_event`` is for one thread, the rest for any.
+    """Counts what jobs and requests do. Only one thread may call ``on_event``; any thread may call
+    the other methods.
 
     ``replica``: only running jobs of this replica are shown one by one; None: all running jobs.
     """
@@ -62,7 +63,7 @@ class Metrics:
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
         self._kinds: set[str] = set()
         registry = self._registry = CollectorRegistry()
-        build = Info("dsort_build", "What runs here", registry=registry)
+        build = Info("dsort_build", "Versions of dsort and Python", registry=registry)
         build.info({"version": dsort_version(), "python": platform.python_version()})
         self._queue_s = Histogram(
             "dsort_job_queue_seconds",
@@ -72,20 +73,20 @@ class Metrics:
         )
         self._phase_s = Histogram(
             "dsort_phase_seconds",
-            "What phases of jobs took",
+            "Seconds that phases of jobs took",
             ["phase"],
             buckets=PHASE_S,
             registry=registry,
         )
         self._bytes = Counter(
-            "dsort_phase_bytes", "Bytes that jobs worked off", ["phase"], registry=registry
+            "dsort_phase_bytes", "Bytes that jobs have processed", ["phase"], registry=registry
         )
         self._records = Counter(
-            "dsort_phase_records", "Records that jobs worked off", ["phase"], registry=registry
+            "dsort_phase_records", "Records that jobs have processed", ["phase"], registry=registry
         )
         self._retries = Counter(
             "dsort_job_retries",
-            "Attempts after a job's first: its process died, or it was resumed",
+            "Attempts after a job's first: the process died, or a user resumed the job",
             registry=registry,
         )
         self._warnings = Counter(
@@ -105,7 +106,7 @@ class Metrics:
             buckets=REQUEST_S,
             registry=registry,
         )
-        # Events that have not happened yet count 0; else they would be missing.
+        # A counter without events has the value 0; otherwise the scrape would lack the counter.
         for phase in PHASES:
             for each in (self._phase_s, self._bytes, self._records):
                 each.labels(phase)
@@ -146,14 +147,15 @@ class Metrics:
     def _waited_s(self, job_id: str) -> float | None:
         try:
             row = self._store.get(job_id)
-        except SQLAlchemyError:  # a missing figure must not stop anything
+        except SQLAlchemyError:  # without this figure, the service continues
             return None
         if row is None or row.started_at is None:
             return None
         return max(0.0, row.started_at - row.created_at)
 
     def _count(self, job_id: str, phase: str, done_bytes: int, records: int) -> None:
-        """Progress is the total of a phase so far: the difference to the last total is counted."""
+        """``done_bytes`` and ``records`` are totals of a phase so far. Only what the last totals
+        lack is counted."""
         counted = self._counted.get(job_id)
         if counted is None or counted.phase != phase:
             counted = self._counted[job_id] = _Counted(phase)
@@ -196,7 +198,7 @@ class _Now(Collector):
         self._caller = caller
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # else registering it would query the database, too
+        return ()  # else the registration would query the database, too
 
     def collect(self) -> Iterator[Metric]:
         answers = GaugeMetricFamily("dsort_database_up", "Whether the database answers")
@@ -209,7 +211,7 @@ class _Now(Collector):
         answers.add_metric([], 1)
         yield answers
         jobs = GaugeMetricFamily(
-            "dsort_jobs", "Jobs of all replicas, the same on each of them", labels=["state"]
+            "dsort_jobs", "Jobs of all replicas, equal on each replica", labels=["state"]
         )
         for state in STATES:
             jobs.add_metric([state], by_state.get(state, 0))
@@ -219,16 +221,16 @@ class _Now(Collector):
 
 
 _OF_JOBS = {
-    "dsort_job_progress_ratio": "How much of a running job is done",
-    "dsort_job_bytes_per_second": "How fast a running job is",
-    "dsort_job_attempts": "How often a running job was begun or taken up again",
+    "dsort_job_progress_ratio": "Share of a running job that is done",
+    "dsort_job_bytes_per_second": "Bytes per second of a running job",
+    "dsort_job_attempts": "Attempts at a running job",
     "dsort_job_warning_count": "Warnings of a running job so far",
 }
 _OF_PHASES = {
     "dsort_job_phase": "1 for the phase that a running job is in",
-    "dsort_job_phase_bytes": "Bytes that a running job has worked off in the phase that it is in",
-    "dsort_job_phase_records": "Records, likewise",
-    "dsort_job_phase_elapsed_seconds": "How long a running job is in that phase",
+    "dsort_job_phase_bytes": "Bytes that a running job has processed in its phase",
+    "dsort_job_phase_records": "Records that a running job has processed in its phase",
+    "dsort_job_phase_elapsed_seconds": "Seconds since the phase of a running job began",
 }
 
 
@@ -298,14 +300,14 @@ def _template(scope: Scope) -> str:
 
 
 _EXAMPLE: Final = f"""\
-# HELP dsort_jobs Jobs of all replicas, the same on each of them
+# HELP dsort_jobs Jobs of all replicas, equal on each replica
 # TYPE dsort_jobs gauge
 dsort_jobs{{state="queued"}} 3.0
 dsort_jobs{{state="running"}} 1.0
-# HELP dsort_phase_bytes_total Bytes that jobs worked off
+# HELP dsort_phase_bytes_total Bytes that jobs have processed
 # TYPE dsort_phase_bytes_total counter
 dsort_phase_bytes_total{{phase="extract"}} 1.91234048e+09
-# HELP dsort_job_progress_ratio How much of a running job is done
+# HELP dsort_job_progress_ratio Share of a running job that is done
 # TYPE dsort_job_progress_ratio gauge
 dsort_job_progress_ratio{{job="{EXAMPLE_ID}"}} 0.2915
 """
@@ -335,8 +337,8 @@ def router(service: Service) -> APIRouter:
     def metrics(caller: Identity = Depends(who)) -> Response:
         """For Prometheus: jobs by state, time in the queue, bytes and records by phase, seconds of
         phases, retries, warnings, requests. For each running job of this replica that the token may
-        see: the same, with progress and rate. Needs a token, unless the service was started with
-        `--metrics-open`."""
+        see: progress, rate, bytes and records. The request needs a token, unless the service was
+        started with `--metrics-open`."""
         return Response(service.metrics.text(caller), media_type=TEXT_FORMAT)
 
     return routes

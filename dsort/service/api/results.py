@@ -1,5 +1,4 @@
-"""What a job has made and reported: its manifest, report, log, page and events, and the records of
-a view.
+"""The results of a job: manifest, report, log, page and events, and the records of a view.
 
 ``/v1/jobs/{job_id}/events`` streams events as they happen, as server-sent events. The other routes
 read the job's row and its files in the output bucket.
@@ -56,7 +55,7 @@ from dsort.web import job_page as job_page
 DOCUMENT_BYTES_MAX: Final = 1 << 28
 """Ten times the manifest of a petabyte: a larger one was made to use up memory."""
 
-_AFTER: Final = "Only events after the one of this number."
+_AFTER: Final = "Only events after the event with this number."
 EVENT_LEVEL: Final = "I"
 """Log lines of job processes at this level ("info") also appear as events."""
 
@@ -129,13 +128,13 @@ async def job_events(
     after: Annotated[int | None, Query(ge=0, lt=2**63, description=_AFTER)] = None,
     last_event_id: Annotated[str | None, Header(description=_AFTER)] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events, first the past ones, then each as it happens: `state`, `started`,
-    `phase`, `progress`, `warning`, `log`; and `end` once the job is over. The `id` of an event,
-    given as `Last-Event-ID`, goes on behind it.
+    """Server-sent events, first the past events, then each event as it happens: `state`, `started`,
+    `phase`, `progress`, `warning`, `log`; and `end` once the job is over. With the `id` of an event
+    as `Last-Event-ID`, the stream begins after this event.
     """
     behind = after or 0
     if last_event_id is not None and _NUMBER.fullmatch(last_event_id):
-        # A client that reconnects uses the same address.
+        # A client that reconnects sends the old ``after`` again: the larger number counts.
         behind = max(behind, int(last_event_id))
 
     def may_go_on() -> bool:
@@ -185,8 +184,8 @@ def job_log(
     after: Annotated[int, Query(ge=0, lt=2**63, description=_AFTER)] = 0,
 ) -> Response:
     """A line for each thing that happened, as text; progress is left out. The header
-    `Dsort-Last-Event` has the number of the last event: with this number as `after`, a request
-    gets the events behind it."""
+    `Dsort-Last-Event` has the number of the last event: with this number as `after`, the next
+    request gets only later lines."""
     lines, last = _log_lines(service, row.job_id, after)
     return TextAnswer("".join(lines), headers={"Dsort-Last-Event": str(last)})
 
@@ -195,7 +194,7 @@ def job_log(
     "/v1/jobs/{job_id}/page",
     response_model=PageView,
     responses=shown(200, PAGE) | _ASKED,
-    summary="All that a job's page shows",
+    summary="The data of a job's page",
 )
 def job_page_data(service: Here, row: SeenJob) -> PageView:
     """Phases, throughput, output shards and how well records are mixed, as one document."""
@@ -229,13 +228,13 @@ async def list_view_records(
     row: SeenJob,
     identity: Caller,
     first: Annotated[
-        int, Query(alias="from", ge=0, le=NUMBER_MAX, description="The position of the first.")
+        int, Query(alias="from", ge=0, le=NUMBER_MAX, description="Position of the first record.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=RECORDS_MAX, description="How many on a page.")] = 50,
 ) -> Response:
-    """The records of the view that a job wrote, in its order, with the ranges of the input
-    shards that have their members. Read are the parts of the view that have these records, and
-    the headers of their members. Of a result with shards the answer is 409."""
+    """The records of the view that a job wrote, in the order of the view, with the ranges of their
+    members in the input shards. The service reads only the parts of the view with these records,
+    and the headers of the members. For a result with shards the answer is 409."""
     asking = Asking(identity, service.config, service.submitter.policy)
     place = await run_in_threadpool(_view_of, row, asking)
     await looks.note(request, "data.list", place, job=row.job_id)
@@ -256,7 +255,7 @@ def _view_of(row: JobRow, asking: Asking) -> ObjectPlace:
     """The bucket with the view that a job wrote. ``NotFoundError``, ``ConflictError``;
     ``ForbiddenError`` if the service may no longer use one of the job's buckets."""
     if row.state != "finished" or row.kind != "run":
-        hint = "" if row.ended else "it is written at the very end"
+        hint = "" if row.ended else "the job has not ended yet"
         raise NotFoundError(f"job {row.job_id} is {row.state} and has no result", hint=hint)
     uri = main_uri(row.output_uri)
     if row.spec.get("output") != "view":
@@ -301,14 +300,13 @@ def _document(service: Service, row: JobRow, name_of: Any) -> bytes:
         size_bytes = bucket.stat(name).size_bytes
         if size_bytes > DOCUMENT_BYTES_MAX:
             raise StorageError(
-                f"the {what} of job {row.job_id} is too large to be one: "
-                f"{format_bytes(size_bytes)}",
+                f"the {what} of job {row.job_id} is too large: {format_bytes(size_bytes)}",
                 hint="it may have been edited",
             )
         return bucket.read(name)
     except ObjectNotFoundError:
         pass
-    hint = "" if row.ended else "it is written at the very end"
+    hint = "" if row.ended else "the job has not ended yet"
     if row.state == "finished" and row.kind == "run":
         hint = "a schedule with `retain` removes its old results"
     raise NotFoundError(f"job {row.job_id} is {row.state} and has no {what}", hint=hint)
@@ -428,8 +426,8 @@ async def _stream(
 
 
 class _Asked:
-    """The events of a subscriber. Every ``LOOK_S`` seconds it checks the rights of the subscriber
-    again, and has the rows read again: the feed may have missed an event whose commit took long."""
+    """The events of a subscriber. Every ``LOOK_S`` seconds the rights of the subscriber are checked
+    again, and the rows are read again: the feed may have missed an event whose commit took long."""
 
     def __init__(self, may_go_on: Callable[[], bool]) -> None:
         self._may_go_on = may_go_on

@@ -230,7 +230,7 @@ async def _defined(
     store: Callable[[ScheduleDefinition, Identity], ScheduleRow],
     action: str,
 ) -> ScheduleView:
-    """Read the definition in the body, and ``store`` it; its inputs are looked for afterwards."""
+    """Read the definition in the body, and ``store`` it; then check whether its inputs exist."""
     body = await request.body()
 
     def define() -> ScheduleView:
@@ -295,7 +295,7 @@ def list_runs(
         str | None, Query(max_length=20, description="`next_cursor` of the page before.")
     ] = None,
 ) -> RunList:
-    """The runs of its due times, newest first."""
+    """The runs of a schedule, newest first."""
     found = service.schedules.runs(row.schedule_id, limit=limit + 1, before=number_of(cursor))
     following = str(found[limit - 1].number) if len(found) > limit else None
     runs = [validated(RunView, run_view(each)) for each in found[:limit]]
@@ -314,8 +314,8 @@ def list_runs(
 async def add_schedule(
     service: Here, request: Request, response: Response, identity: Submitting
 ) -> ScheduleView:
-    """Run a spec again and again. It is tried for a sample run first: every problem is
-    reported. The body is JSON or YAML."""
+    """Make a schedule, which runs a spec again and again. The service checks the spec for a sample
+    run, and reports every problem. The body is JSON or YAML."""
     made = await _defined(service, request, identity, service.schedules.add, "schedule.add")
     response.headers["Location"] = f"/v1/schedules/{made.name}"
     return made
@@ -329,8 +329,8 @@ async def add_schedule(
     summary="See when a schedule would be due",
 )
 async def post_next_times(service: Here, request: Request, identity: Caller) -> NextTimes:
-    """The next times by `cron` or `every`, `timezone`, `start_at` and `end_at`. Other fields of
-    the body are ignored, and no schedule is made."""
+    """The next due times that follow from `cron` or `every`, `timezone`, `start_at` and `end_at`.
+    Other fields of the body are ignored, and no schedule is made."""
     body = await request.body()
 
     def look() -> NextTimes:
@@ -366,7 +366,7 @@ _CHANGED: Final = shown(200, _EXAMPLE) | _REFUSED
 def pause_schedule(
     service: Here, row: OwnSchedule, request: Request, identity: Submitting
 ) -> ScheduleView:
-    """Until it is resumed, it is never due. Jobs that it has made go on."""
+    """Pause a schedule. A paused schedule is never due. The jobs that it has made continue."""
     after = service.schedules.pause(row.name)
     note(request, identity.name, "schedule.pause", row.name)
     return _shown(service, after, identity)
@@ -381,7 +381,7 @@ def pause_schedule(
 def resume_schedule(
     service: Here, row: OwnSchedule, request: Request, identity: Submitting
 ) -> ScheduleView:
-    """Its `catch_up` decides about due times that it missed."""
+    """Resume a paused schedule. Its `catch_up` decides which missed due times get a job."""
     after = service.schedules.resume(row.name)
     note(request, identity.name, "schedule.resume", row.name)
     return _shown(service, after, identity)
@@ -397,8 +397,9 @@ def resume_schedule(
 def run_schedule_now(
     service: Here, row: OwnSchedule, request: Request, identity: Submitting
 ) -> RunView:
-    """Make a job now, also of a paused schedule. Its `overlap` holds: while an earlier job is
-    not over, the answer is 409 (skip), or the run waits for its end (replace)."""
+    """Make a job now, also of a paused schedule. If an earlier job has not ended, `overlap`
+    decides: with `skip` the answer is 409; with `replace` the earlier job is stopped, and the run
+    waits for the end of that job."""
     run = service.keeper.run_now(row)
     note(request, identity.name, "schedule.run", row.name, job=run.job_id)
     return validated(RunView, run_view(run))
@@ -408,7 +409,7 @@ def run_schedule_now(
 def remove_schedule(
     service: Here, row: OwnSchedule, request: Request, identity: Submitting
 ) -> Response:
-    """Forget the schedule and its history. Its jobs go on, and their results stay."""
+    """Remove the schedule and its history. Its jobs continue, and their results stay."""
     service.schedules.remove(row.name)
     note(request, identity.name, "schedule.remove", row.name)
     return Response(status_code=204)

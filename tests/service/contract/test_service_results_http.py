@@ -266,7 +266,7 @@ def test_warnings_are_those_of_the_newest_attempt() -> None:
 def test_a_job_that_waits_has_a_page_and_a_log(here: ServiceHere) -> None:
     job_id = here.submit()["job_id"]
     answer = here.client.get(f"/v1/jobs/{job_id}/report")
-    assert (answer.status_code, answer.json()["hint"]) == (404, "it is written at the very end")
+    assert (answer.status_code, answer.json()["hint"]) == (404, "the job has not ended yet")
     page = get(here, f"{job_id}/page")
     assert (page["job"]["state"], page["phases"], page["timeline"]) == ("queued", [], [])
     assert here.client.get(f"/v1/jobs/{job_id}/log").text.split()[1:] == ["state", "queued"]
