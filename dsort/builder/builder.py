@@ -40,7 +40,7 @@ def input_fields(
     if wanted and own:
         raise problem(
             "read(...)",
-            f"{where} says which shards go in, and so does {', '.join(own)}",
+            f"{where} selects the shards, and so does {', '.join(own)}",
             "leave out one of them",
         )
     fields = {"input_bck": bucket, "input_format": wanted or own, "input_extension": container}
@@ -107,9 +107,9 @@ class InputCalls(BuilderFields):
 
         ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: the reaction to
         a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what
-        happens to two members with one extension. ``own_by``, ``own_nonmatch``: the same for this
-        input alone; ``own_nonmatch`` applies to records that this input lacks. Other arguments as
-        for ``union``.
+        happens to two members of one record with the same extension. ``own_by``, ``own_nonmatch``:
+        ``by`` and ``nonmatch`` for this input alone; ``own_nonmatch`` applies to records that this
+        input lacks. Other arguments as for ``union``.
         """
         made = input_fields(
             where, template=template, shards=shards, prefix=prefix, glob=glob, container=container
@@ -165,7 +165,7 @@ class Submits(Protocol[Answer]):
     """A client of a service: ``dsort.Client`` or ``dsort.AsyncClient``."""
 
     def submit(self, spec: Mapping[str, Any], /, **how: Any) -> Answer:
-        """Put a job into its queue."""
+        """Put a job into the queue of the service."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -197,7 +197,7 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
     def of(cls, spec: JobSpec) -> Self:
         """A builder that begins with ``spec``."""
         fields = spec.canonical()
-        for name in ("on_success", "on_failure"):  # which manifests do not contain
+        for name in ("on_success", "on_failure"):  # manifests do not contain hooks
             hook = getattr(spec, name)
             if hook is not None:
                 fields[name] = hook.called
@@ -305,8 +305,8 @@ class SpecBuilder(InputCalls, StepCalls, OrderCalls, OutputCalls, KeyMapCalls):
             return api.run(spec, on_event=shown, **how)
 
     def submit(self, client: Submits[Answer], **how: Any) -> Answer:
-        """Put the job into the queue of a service. ``how``: as for its ``submit``. Names of
-        transforms are those of the service. With an ``AsyncClient`` the result has to be
+        """Put the job into the queue of a service. ``how``: as for the ``submit`` of ``client``.
+        Names of transforms are those of the service. With an ``AsyncClient`` the result has to be
         awaited."""
         self._checked()
         if not self.is_whole:

@@ -174,7 +174,7 @@ class BuilderFields:
         return made._checked()
 
     def _checked(self) -> Self:
-        if self.is_whole and not is_part():  # a client has no containers: the service checks
+        if self.is_whole and not is_part():  # dsort-client has no containers: the service checks
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # `spec()` gives the warnings again
                 self._load(_any_transform)
@@ -186,7 +186,7 @@ class BuilderFields:
         fields = self.to_dict()
         if not self.is_whole:
             raise SpecError(
-                f"{self!r} says nowhere to write", hint='.write("bucket/shard-%06d.tar", size=...)'
+                f"{self!r} has no place to write", hint='.write("bucket/shard-%06d.tar", size=...)'
             )
         try:
             return parse_spec(
@@ -321,7 +321,7 @@ def _value(where: BucketRef | dict[str, Any]) -> Any:
 
 
 def _parted(text: str, at: int) -> tuple[str, str]:
-    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``. There
+    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``. At ``at``
     begins the part that stands for several names."""
     head, slash, tail = text[:at].rpartition("/")
     return _bucket(head if slash else "."), tail + text[at:]

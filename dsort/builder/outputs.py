@@ -140,9 +140,9 @@ class OutputCalls(BuilderFields):
         **more: float,
     ) -> Self:
         """Several outputs, each with a fraction of the records: ``split(train=.98, val=.02)``, or a
-        mapping. ``by``: records with the same value of this stay together; ``exact``: fractions are
-        exact to the record; ``stratify``: the fractions also hold in each class. A single name
-        (``split("train")``) names the only output."""
+        mapping. ``by``: records with the same value of this expression stay together; ``exact``:
+        fractions are exact to the record; ``stratify``: the fractions also hold in each class. A
+        single name (``split("train")``) names the only output."""
         if isinstance(fractions, str):
             given: dict[str, Any] = {"split": fractions}
         else:
@@ -175,8 +175,8 @@ class OutputCalls(BuilderFields):
         container: str | None = None,
         level: int | None = None,
     ) -> Self:
-        """The settings of one of several outputs that differ from the others: its bucket (with the
-        range of names, as for ``write``), its ``names`` in the common bucket, its shards, its
+        """Set, for one of several outputs, what differs from the others: its bucket (with the range
+        of names, as for ``write``), its ``names`` in the common bucket, its shards, its
         container."""
         own: dict[str, Any] = _ends(size, records, count) | {
             "output_shard_size_is": size_is,
@@ -205,12 +205,13 @@ class OutputCalls(BuilderFields):
         remove_stale: bool | None = None,
     ) -> Self:
         """The place of the output shards, their names, and their sizes. This call completes the
-        spec, and all of it is checked; other calls may follow.
+        spec, and checks it; other calls may follow.
 
         ``where``: a bucket and the range of names, ``"s3://out/{split}-{n:06d}.tar"``; or a bucket,
-        with a template of ``names`` in it. ``records`` in each shard, ``size`` of its payload
-        (``"1GB"``), ``count`` of shards, or a count that is a ``multiple_of``. ``container``: a
-        suffix, ``".parquet"``.
+        with a template of ``names`` in it. ``records``: the number of records in each shard;
+        ``size``: the size of its payload (``"1GB"``); ``count``: the number of shards;
+        ``multiple_of``: a number that divides the number of shards. ``container``: a suffix,
+        ``".parquet"``.
         """
         bucket, template = output_place(where)
         ends = _ends(size, records, {"multiple_of": multiple_of} if multiple_of else count)
@@ -234,8 +235,8 @@ class OutputCalls(BuilderFields):
         return self._with("keep_shards", {"keep_shards": True}, shown={})
 
     def like(self, result: str) -> Self:
-        """Order and cut by key like another result, which is given by its manifest or view (path or
-        URI), or by its bucket."""
+        """Order records and end shards as in another result, by key. ``result``: the path or URI of
+        its manifest or view, or its bucket."""
         return self._with("like", {"like": result}, shown={"_result": result})
 
     def convert(
@@ -326,7 +327,7 @@ class KeyMapCalls(BuilderFields):
         default: str | None = None,
     ) -> Self:
         """An external key map, which gives each record an output template: ``{template: [key]}``,
-        or a file. ``default``: the template of all others."""
+        or a file. ``default``: the template of all other records."""
         listed = None if keys is None else {name: list(it) for name, it in keys.items()}
         values = {
             "ekm": listed,

@@ -118,8 +118,8 @@ class StepCalls(BuilderFields):
         extensions: Sequence[str] | None = None,
         keep: Literal["first", "last"] | None = None,
     ) -> Self:
-        """Keep one of several equal records. ``by``: ``key``, ``content``, or a field:
-        ``{"field": "json.text"}``. ``extensions``: of the members compared."""
+        """Keep one of several equal records. ``by``: ``key``, ``content``, or a field: ``{"field":
+        "json.text"}``. ``extensions``: of the members that are compared."""
         listed = None if extensions is None else list(extensions)
         said = only_given(by=by, extensions=listed, keep=keep)
         return self._with("deduplicate", {"deduplicate": said or {"by": "key"}}, shown=said)
@@ -173,7 +173,7 @@ def _place_of(function: str | Callable[..., Any], call: str) -> str:
     if not file:
         raise problem(
             f"{call}(...)",
-            f"{name} is of this session alone, and workers are processes of their own",
+            f"{name} exists in this session alone, and workers are processes of their own",
             "put it into a file, and give its place: file.py:name",
         )
     return f"{Path(file).resolve()}:{name}"
