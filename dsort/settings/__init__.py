@@ -2,7 +2,7 @@
 
 In ascending precedence: a store's usual variables (``AWS_ENDPOINT_URL``), the ``dsort.toml`` of the
 user, then of the current directory, ``DSORT_*`` variables, a spec or an option. Among the tables of
-stores, the most specific one that has the field wins. None of them has credentials.
+stores, the most specific one that has the field wins. No settings contain credentials.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class LocalTransforms:
         return added, True
 
     def find(self, name: str, version: int | None = None) -> NamedTransform:
-        """Version ``version`` of ``name``; None: the newest that is not removed. ``SpecError``."""
+        """Version ``version`` of ``name``; None: the newest version that is not removed.
+        ``SpecError`` if there is none."""
         known = self._versions(name)
         wanted = known[::-1] if version is None else [version] if version in known else []
         for number in wanted:
@@ -69,7 +70,7 @@ class LocalTransforms:
                 return found
         use = name if version is None else f"{name}@{version}"
         near = closest(name, {each for each, _ in self._files()} - {name})
-        hint = f"did you mean {near}?" if near else "`dsort transforms ls` lists those there are"
+        hint = f"did you mean {near}?" if near else "`dsort transforms ls` lists all transforms"
         raise SpecError(f"there is no transform {use} on this machine", hint=hint)
 
     def all(self) -> list[NamedTransform]:

@@ -75,7 +75,7 @@ def _part_size(value: object, place: _Place) -> int:
     size_bytes = _size(value, place)
     if not PART_BYTES_MIN <= size_bytes <= PART_BYTES_MAX:
         allowed = f"{format_bytes(PART_BYTES_MIN)} to {format_bytes(PART_BYTES_MAX)}"
-        raise BucketTextError(f"must be {allowed}, the parts that stores take")
+        raise BucketTextError(f"must be {allowed}, the sizes of parts that stores accept")
     return size_bytes
 
 
@@ -152,7 +152,8 @@ _USUAL: Final = (
     ("AIS_ENDPOINT", "ais"),
     ("HF_ENDPOINT", "hf"),
 )
-"""Variables that other programs read too, and the store whose endpoint they set; the first wins."""
+"""Variables that other programs read too, and the store whose endpoint they set. If several are set
+for a store, the first one in this table is used."""
 
 
 def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Settings:
