@@ -159,7 +159,8 @@ _SOURCES = {
     "verify": ("dsort.api", "verify"),
     **{name: ("dsort.errors", name) for name in __all__ if name.endswith(("Error", "Problem"))},
 }
-"""Module and name of each public name: ``dsort --help`` needs none of them."""
+"""The module and the attribute of each public name. They are loaded late, because ``dsort --help``
+needs none of them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -185,6 +186,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not, and what every module has."""
+    """The public names, loaded or not, and the names that every module has."""
     special = (name for name in globals() if name.startswith("__"))
     return sorted({*special, *__all__, "__version__"})

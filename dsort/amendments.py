@@ -31,7 +31,7 @@ BUFFER_BYTES_MAX: Final = 128 << 20
 BUFFER_BYTES_MIN: Final = 1 << 20
 NUMBER_MAX: Final = 10**18
 DIGITS_MIN: Final = 9
-"""Names without an end may get so many digits."""
+"""If a template has no last name, its numbers may have at least this number of digits."""
 
 _OF_THE_JOB: Final = (
     "inputs",
@@ -49,8 +49,8 @@ _OF_THE_JOB: Final = (
 
 
 class FoundKeys(Struct, frozen=True):
-    """Which shards of a result have some keys. ``records``: how many records do. ``missing``: the
-    keys that none has."""
+    """The shards of a result that have one of the wanted keys. ``records``: the number of records
+    with such a key. ``missing``: the wanted keys that no record has."""
 
     shards: tuple[str, ...]
     records: int
@@ -58,7 +58,7 @@ class FoundKeys(Struct, frozen=True):
 
 
 class Removal(Struct, frozen=True):
-    """What a removal did. ``job``: None if no record had such a key, so that no job ran."""
+    """What a removal did. ``job``: None if no record had one of the keys, so that no job ran."""
 
     found: FoundKeys
     job: JobReport | None
@@ -104,7 +104,7 @@ def append_fields(
         "several outputs" if spec.outputs else "an external key map" if spec.has_key_map else ""
     )
     if several and output_format is not None:
-        raise SpecError(f"a result of {several} has several templates, which go on")
+        raise SpecError(f"a result of {several} has several templates, whose names continue")
     if spec.outputs:
         for own, target in zip(fields["outputs"], spec.targets, strict=True):
             own["output_format"] = _continued(base, target.template or "", target.place)
@@ -123,7 +123,9 @@ def _sources(base: Manifest, source: object, template: str | None) -> dict[str, 
     """The fields about the new shards."""
     if not base.spec.join:
         if isinstance(source, Mapping):
-            raise SpecError(f"job {base.job_id} joined nothing: its new shards are in one bucket")
+            raise SpecError(
+                f"job {base.job_id} joined nothing: its new shards must be in one bucket"
+            )
         return {"input_bck": source} | (
             {} if template is None else {"input_format": {"template": template}}
         )
@@ -131,8 +133,8 @@ def _sources(base: Manifest, source: object, template: str | None) -> dict[str, 
     given: Mapping[str, object] = source if isinstance(source, Mapping) else {}
     if {*given} != {*names} or template is not None:
         raise SpecError(
-            f"job {base.job_id} joined {len(names)} inputs: each gets a bucket of new shards, all "
-            "of which go in",
+            f"job {base.job_id} joined {len(names)} inputs: each needs a bucket, whose shards are "
+            "all added",
             hint=" ".join(f"{name}=BUCKET" for name in names),
         )
     own = base.spec.canonical()["inputs"]
@@ -150,7 +152,8 @@ def _continued_map(base: Manifest) -> dict[str, Any]:
         raise SpecError(
             f"the external key map of job {base.job_id} is in a file, {spec.ekm_file}, whose "
             "templates have the names that are taken",
-            hint="write a map whose templates go on, and a spec with it and amend: {job: ...}",
+            hint="write a map with templates of new names, and a spec with it and amend: {job: "
+            "...}",
         )
     fields: dict[str, Any] = {
         "ekm": {_continued(base, text): list(keys) for text, keys in spec.ekm.items()}
@@ -167,7 +170,7 @@ def _continued(base: Manifest, text: str, place: str = "") -> str:
     counter = template.counter
     if counter is None or template.has_total or counter.step != 1 or len(template.ranges) != 1:
         raise SpecError(
-            f"the names of {text} do not go on: they have no single number that counts by one",
+            f"the names of {text} cannot continue: they have no single number that counts by one",
             hint='name the new shards: --names "more-%06d"',
         )
     names = [name for at, name in (place_of(shard.name) for shard in base.outputs) if at == place]
@@ -218,13 +221,13 @@ def find_keys(
     names: Sequence[str] = (),
     stop: StopFlag,
 ) -> FoundKeys:
-    """Which of the shards ``names`` of a result have ``keys``; without ``names``, all its shards.
-    Each of them is read. ``InputError`` where records have no keys."""
+    """The shards of a result that have ``keys``. ``names``: the shards to search; empty: all. Each
+    of these shards is read. ``InputError`` where records have no keys."""
     _refuse_apart(base)
     if written_container(base.spec, base.spec.output_extension).numbers_records:
         raise InputError(
             f"records of these {base.spec.output_extension} shards have no keys, they are numbered",
-            hint="key_field says where a key stands; else leave records out in a job of its own",
+            hint="make the result with key_field, or leave the records out in a job of its own",
         )
     outputs = [each for each in base.outputs if not names or each.name in {*names}]
     largest = max((shard.file_bytes for shard in outputs), default=0)
@@ -257,8 +260,8 @@ def _refuse_apart(base: Manifest) -> None:
     if has_buckets or any(each.extension != base.spec.output_extension for each in targets):
         what = "buckets" if has_buckets else "codecs"
         raise InputError(
-            f"outputs of the result of job {base.job_id} have {what} of their own: shards of such "
-            "a result are not written again",
+            f"outputs of the result of job {base.job_id} have {what} of their own: no records can "
+            "be removed from such a result",
             hint="drop the keys (drop_keys) in a job over all inputs",
         )
 

@@ -98,22 +98,21 @@ def run(
     """Run a job to its end and return its report. A spec with ``dry_run`` is only planned; a
     mapping is read as :func:`load_spec` reads it.
 
-    ``job_id``: one of ``new_job_id``, if the caller needs the id before the job runs. ``runtime``:
-    ``local`` or ``ray``, in place of the runtime of ``options``. ``on_progress`` is called in this
-    thread with every :class:`~dsort.results.report.Progress`, ``on_event`` with every
-    :data:`~dsort.results.report.Event` (phases, warnings, progress). A signal handler or another
-    thread ends the job by ``stop``.
-    Raises ``DsortError``; no part of the result is visible then. A job that a signal, Ctrl-C or a
-    full disk has stopped can be continued with :func:`resume`; any other failed job leaves a report
-    in the bucket at most. ``on_success`` or ``on_failure`` of the spec is called at the end; a call
-    that fails is a warning.
+    ``job_id``: an id from ``new_job_id``, if the caller needs the id before the job runs.
+    ``runtime``: ``local`` or ``ray``, in place of the runtime of ``options``. ``on_progress`` is
+    called in this thread with every :class:`~dsort.results.report.Progress`, ``on_event`` with
+    every :data:`~dsort.results.report.Event` (phases, warnings, progress). A signal handler or
+    another thread ends the job by ``stop``. Raises ``DsortError``; no part of the result is visible
+    then. A job that a signal, Ctrl-C or a full disk has stopped can be continued with
+    :func:`resume`; any other failed job leaves a report in the bucket at most. ``on_success`` or
+    ``on_failure`` of the spec is called at the end; a call that fails is a warning.
     """
     options = options or default_options()
     if runtime is not None:
         options = replace(options, runtime=runtime)
     spec = _spec(spec, options)
     if options.overwrite and not spec.overwrite:
-        spec = spec.model_copy(update={"overwrite": True})  # for attempts to come, too
+        spec = spec.model_copy(update={"overwrite": True})  # for later attempts, too
     _refuse_unknown_commands(spec, options)
     listener = _listener(on_progress, on_event)
     job_id = job_id or new_job_id()
@@ -128,7 +127,7 @@ def run(
                 report = _delivered(job, job.buckets.streams, report)
     except JobStoppedError as stopped:
         if job is None or not job.attempt.has_begun:
-            stopped.hint = "nothing is left of it: no file of the job was there yet"
+            stopped.hint = "nothing is left of the job: it had written no file yet"
         raise
     except DsortError as error:
         if not spec.dry_run:
@@ -142,8 +141,8 @@ def _delivered(job: Job, streams: Streams, report: JobReport) -> JobReport:
     """Write the only output shard to standard output, and return the report."""
     if not job.outcome.planned_names:
         raise InputError(
-            "no record is left for standard output, and no shard is without records",
-            hint="look at the steps of the spec, and at what comes in",
+            "no record is left for standard output, and a shard needs at least one record",
+            hint="look at the steps of the spec, and at its inputs",
         )
     streams.deliver(job.outcome.planned_names[0], job.stop)
     return replace(report, output_uri=job.spec.output_bck.uri, manifest_name=None)
@@ -171,14 +170,14 @@ def _tell(
     """Call a hook. A failed call, or a stop during it, does not change how the job ended."""
     if hook is None:
         return
-    from dsort.results.hooks import call_hook, job_notice  # loads what speaks with the web
+    from dsort.results.hooks import call_hook, job_notice  # loads an HTTP client
 
     notice, commands = job_notice(spec, job_id, end), dict(options.settings.commands)
     call = partial(call_hook, hook.called, notice, commands=commands, policy=options.fetch)
     try:
         failures = call() if stop is None else stop.wait_for(call)
     except JobStoppedError:
-        failures = ["a hook may not have been told: it was not waited for"]
+        failures = ["a hook may not have received its notice: the job did not wait for it"]
     for failure in failures:
         listener(JobWarning(job_id, "hook", failure))
 
@@ -196,9 +195,9 @@ def resume(
     """Continue a job that died or was stopped, from its files in the output bucket.
 
     ``options``: how to run the rest; the spec stays that of the job. ``JobConflictError`` if the
-    job is running, has left no files, or has left files with another spec than ``expected``, which
-    a stranger with write access to the bucket could do. ``ChangedInputError`` if its inputs have
-    changed.
+    job is running, has left no files, or has left files with another spec than ``expected``: a
+    stranger with write access to the bucket can write such files. ``ChangedInputError`` if its
+    inputs have changed.
     """
     options = options or default_options()
     held = _opened(bucket, options, stop)
@@ -211,7 +210,7 @@ def resume(
     _refuse_another_place(job_id, held, named)
     if expected is not None and spec != expected:
         raise JobConflictError(
-            f"what is left of job {job_id} in {held.uri} is of another spec than the job's",
+            f"the files of job {job_id} in {held.uri} have another spec than the job",
             hint="another process writes there; begin the job again, with a new id",
         )
     listener = _listener(on_progress, on_event)
@@ -364,7 +363,7 @@ def resume_on_shard(
     wanted = manifest.spec.on_shard
     if is_removal(manifest) or wanted is None:
         return 0
-    outputs = manifest.parts()[-1].outputs  # those before were there already
+    outputs = manifest.parts()[-1].outputs  # earlier parts were there already
     left = shards_left(held, job_id, len(outputs))
     if not left:
         return 0
@@ -397,14 +396,14 @@ def _refuse_unasked_program(options: RunOptions) -> None:
     if not options.may_run_code:
         raise CodeRefusedError(
             "on_shard of the job runs a program that the bucket names",
-            hint="--run-code lets it, for a job that is yours",
+            hint="--run-code allows it, for a job that is yours",
         )
 
 
 def _refuse_streams(spec: JobSpec, job_id: str) -> None:
     if spec.reads_streams:
         raise InputError(
-            f"job {job_id} read a stream, or what programs wrote ({spec.input_uri}): it is gone",
+            f"job {job_id} read a stream or the output of programs, now gone: {spec.input_uri}",
             hint="start the job again, with the stream from its beginning",
         )
 
@@ -415,13 +414,14 @@ def _refuse_another_place(job_id: str, held: Bucket, named: Bucket) -> None:
     here, there = (place and os.path.realpath(place) for place in places)
     if held.uri != named.uri and (here is None or here != there):
         raise JobConflictError(
-            f"what is left of job {job_id} in {held.uri} is of a job that writes to {named.uri}",
+            f"the files of job {job_id} in {held.uri} are of a job that writes to {named.uri}",
             hint="name the data root that the job was started with: --root",
         )
 
 
 def _state_now(job: Job, held: Bucket) -> JournalState:
-    """The state of a job after this process took its lease, because it may have changed before."""
+    """The state of a job, read after this process took the lease: another process may have changed
+    the job before."""
     with contextlib.ExitStack() as stack:
         stack.callback(job.attempt.lease.release)
         if not held.stat_many([manifest_name(job.job_id)]):
@@ -471,7 +471,7 @@ def verify(
     read, and no input; ``seed`` draws them ("": the job's id). The report lists differences. Raises
     ``DsortError`` if the result cannot be read.
     """
-    from dsort.verification.verify import verify_result  # as much again as a job loads
+    from dsort.verification.verify import verify_result  # loads as much again as a job
 
     options = options or default_options()
     manifest, output_uri = _stored(result, options, output_uri)

@@ -1,8 +1,8 @@
-"""The time and memory that a hostile shard may cost: the law of every reader of shards.
+"""The limits of the time and memory that a hostile shard may cost, for every reader of shards.
 
 Readers of shards are a scan, ``dsort.open``, ``dsort.read_shards``, ``dsort inspect``, ``dsort
 cat``, the loader, and the processes of the service that read a shard. ``tests/support/bounds.py``
-measures readers by this law.
+checks readers against these limits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PRODUCED_BYTES: Final = 16 << 20
 
 
 def memory_max_bytes(buffer_bytes: int) -> int:
-    """The peak of a reader's memory, above that of its process when idle. ``buffer_bytes``: the
-    limit of the reader's buffer."""
+    """The maximum memory of a reader, in addition to the memory of its process when idle.
+    ``buffer_bytes``: the limit of the reader's buffer."""
     return MEMORY_BYTES + MEMORY_BUFFERS * buffer_bytes
 
 
 def processor_max_s(read_bytes: int, produced_bytes: int) -> float:
-    """The processor time of a reader, in seconds."""
+    """The maximum processor time of a reader, in seconds."""
     return PROCESSOR_S + PROCESSOR_S_PER_BYTE * (read_bytes + produced_bytes)
 
 

@@ -43,7 +43,8 @@ def parse_duration(text: str) -> Duration:
 
 
 def parse_duration_s(text: str) -> float:
-    """The seconds of a duration, with days of 24 hours. ``ValueError`` if the text is none."""
+    """The seconds of a duration, with days of 24 hours. ``ValueError`` if the text is no
+    duration."""
     days, seconds = parse_duration(text)
     return days * _DAY_S + seconds
 
@@ -62,7 +63,7 @@ def format_duration(elapsed_s: float) -> str:
 
 def parse_moment(text: str, zone: tzinfo | None = None) -> datetime:
     """The moment that an ISO 8601 text names: ``2026-11-20T02:00:00Z``. A text without an offset is
-    in ``zone`` (None: the zone of the machine). ``ValueError`` if the text is none."""
+    in ``zone`` (None: the zone of the machine). ``ValueError`` if the text is no moment."""
     try:
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.replace(tzinfo=zone).astimezone(zone)

@@ -1,7 +1,8 @@
 """The errors that dsort raises on purpose, as one tree below ``DsortError``.
 
 A message names the event and its place (job, shard, record, field); ``hint`` names a remedy. Exit
-code and HTTP status are attributes of the class, so that no face of dsort needs a table of them.
+code and HTTP status are attributes of the class, so that neither the command line nor the service
+needs a table of them.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ class CorruptShardError(InputError):
 
 
 class UnsupportedShardError(InputError):
-    """A shard uses what dsort cannot read: ``reason``. Its bytes may be good, so such a shard is
-    never left out like a corrupt one."""
+    """A shard has a feature that dsort cannot read: ``reason``. Its bytes may be intact, so no
+    policy leaves such a shard out, as one does with a corrupt shard."""
 
     def __init__(self, shard: str, reason: str, *, hint: str = "") -> None:
         self.shard = shard
@@ -211,7 +212,7 @@ class UnsafeNameError(InputError):
 
 
 class VerifyError(InputError):
-    """A result is not what its manifest or its inputs say."""
+    """A result differs from its manifest, or from the result that its spec and inputs give."""
 
 
 class StorageError(DsortError):
@@ -302,13 +303,13 @@ class ServiceError(DsortError):
 
 
 class NotFoundError(ServiceError):
-    """The thing does not exist, or the client may not know of it."""
+    """The thing does not exist, or the client has no right to see it."""
 
     http_status = 404
 
 
 class ConflictError(ServiceError):
-    """The state of the thing does not allow what was asked."""
+    """The state of the thing does not allow the request."""
 
     http_status = 409
 
@@ -320,7 +321,7 @@ class UnauthorizedError(ServiceError):
 
 
 class ForbiddenError(ServiceError):
-    """The token's role or its bucket patterns do not allow it."""
+    """The token's role or its bucket patterns do not allow the request."""
 
     http_status = 403
 

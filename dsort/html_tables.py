@@ -42,7 +42,7 @@ def fields_html(title: str, fields: Iterable[tuple[str, object]]) -> str:
 
 
 def rows_html(header: Sequence[str], rows: Iterable[Sequence[object]], total: int) -> str:
-    """A table of the first of ``total`` rows, which says how many more there are."""
+    """A table of the first of ``total`` rows. Below it is the number of rows that it leaves out."""
     head = "".join(f'<th style="{_STYLE};opacity:.7">{_text(each)}</th>' for each in header)
     body = "".join(
         "<tr>" + "".join(f'<td style="{_STYLE}">{_text(each)}</td>' for each in row) + "</tr>"
@@ -55,9 +55,9 @@ def rows_html(header: Sequence[str], rows: Iterable[Sequence[object]], total: in
 def members_html(
     title: str, members: Iterable[tuple[str, int]], read: Callable[[str, int], bytes]
 ) -> str:
-    """The members of a record: ``(name, bytes)`` of each. ``read(name, bytes_max)``: how they
-    begin. It shows small images, the beginning of texts, and a few bytes of all else in
-    hexadecimal."""
+    """The members of a record: ``(name, bytes)`` of each. ``read(name, bytes_max)``: returns the
+    beginning of a member. The table shows small images, the beginning of texts, and a few bytes of
+    other members in hexadecimal."""
     rows = []
     for name, size_bytes in islice(members, ROWS_MAX):
         begins = read(name, min(size_bytes, _IMAGE_BYTES_MAX))

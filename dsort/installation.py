@@ -1,6 +1,6 @@
 """The distribution of this code, and its extras. It is ``dsort-shards`` with the import name
-``dsort``, or ``dsort-client``, which has some of the same modules as ``dsort_client`` and uses a
-service.
+``dsort``, or ``dsort-client``, which has some of these modules under the import name
+``dsort_client`` and uses a service.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def is_part() -> bool:
 
 
 def missing_part(command: str, *, takes_a_service: bool) -> SpecError:
-    """The error for a command that ``dsort-client`` cannot run. ``takes_a_service``: it can where
-    a service is named."""
+    """The error for a command that ``dsort-client`` cannot run. ``takes_a_service``: whether
+    ``dsort-client`` can run the command if a service is named."""
     where = " without a service" if takes_a_service else ""
     hint = f"`pip install {FULL}` installs it, beside {PART}"
     if takes_a_service:
@@ -53,7 +53,7 @@ def missing_part(command: str, *, takes_a_service: bool) -> SpecError:
 
 
 def need_extra(extra: str) -> None:
-    """``SpecError`` unless the packages of ``extra`` are installed; it says how to install them."""
+    """``SpecError`` with a command that installs ``extra``, unless its packages are installed."""
     missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
     if missing:
         raise _missing_extra(extra, f"the {extra} part of dsort", missing)

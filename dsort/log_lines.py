@@ -38,7 +38,8 @@ __all__ = [
 
 TOP: Final = "dsort"
 HOST: Final = f"{TOP}.service"
-"""The room whose lines need no name in the log of a job: all others are of the job itself."""
+"""The room of the service. In the log of an attempt, its lines do not name their room; all other
+lines come from the job itself."""
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S"
 
 logging.getLogger(TOP).addHandler(logging.NullHandler())  # else Python prints warnings itself
@@ -63,8 +64,8 @@ _SIGNATURE = (
     r"(?i)([?&](?:x-[a-z]+-[a-z-]+|[a-z]*accesskeyid|googleaccessid|signature|sig|policy"
     r"|key-pair-id|[a-z_-]*token|[a-z_-]*password)=)(?!dsort_[0-9a-f]{12}_\.\.\.)[^&\s\"']+"
 )
-"""Parameters of the signed URLs of Amazon, CloudFront, Google, Azure and their kin. The part of a
-service's token that ``redact`` leaves stays here, too: it says whose token it was."""
+"""Parameters of the signed URLs of Amazon, CloudFront, Google, Azure and similar stores. The part
+of a service's token that ``redact`` leaves is kept here, too: it shows whose token it was."""
 
 
 def redact(text: str) -> str:
@@ -102,8 +103,8 @@ def about_attempt(attempt: int) -> None:
 
 
 def about_worker(*, job: str, attempt: int, worker: int, node: str = "") -> None:
-    """From now on, all lines of this process are from that worker. The process may be a fork, in
-    which lines were about another process's job."""
+    """Mark all later lines of this process as lines of the worker. In a forked process, this
+    replaces the marks of the process that it was forked from."""
     _here.set(None)
     _running[:] = [{"job": job, "attempt": attempt, "worker": worker, "node": node}]
 
@@ -118,7 +119,7 @@ def _origin_here() -> Mapping[str, object]:
 class LineFormatter(logging.Formatter):
     """Formats one line: time, level, room, job or worker, message. ``is_of_attempt``: for a file of
     one attempt. Its lines name neither job nor attempt, and have their level as a letter; a message
-    of several lines keeps them."""
+    of several lines keeps its line breaks."""
 
     def __init__(self, *, is_of_attempt: bool = False) -> None:
         super().__init__(datefmt=TIME_FORMAT)
@@ -189,7 +190,7 @@ def _write_line(line: str) -> None:
 
 @contextmanager
 def lines_on_stderr(level: str) -> Iterator[None]:
-    """Lines of the body go to standard error, from ``level`` on: for processes of dsort's own."""
+    """Lines of the body go to standard error, from ``level`` on. For dsort's own processes."""
     top, handler = logging.getLogger(TOP), LineHandler(_write_line, LineFormatter())
     before = top.level
     top.addHandler(handler)
@@ -253,7 +254,8 @@ def lines_to_coordinator(
     level: int, send: Callable[[LogLine], None], *, on_stderr: bool = False
 ) -> None:
     """From now on, ``send`` takes the lines of this worker's process, in place of the handlers of
-    the coordinator from which it was forked. ``on_stderr``: they are written there, too."""
+    the coordinator from which it was forked. ``on_stderr``: the lines are also written to standard
+    error."""
     top = logging.getLogger(TOP)
     top.propagate = False
     top.handlers[:] = [_Sender(send)]
@@ -284,7 +286,8 @@ def pass_on(line: LogLine) -> None:
 
 
 class Sparing:
-    """Decides when to repeat a message: at once, and then every ``pause_s``. For all threads."""
+    """Decides when a message that occurs again and again is logged: the first time, and then once
+    in ``pause_s`` seconds. Threads may share it."""
 
     def __init__(self, pause_s: float, clock: Callable[[], float]) -> None:
         self._pause_s = pause_s

@@ -66,7 +66,7 @@ def materialize_view(
 ) -> JobReport:
     """Write the shards of ``view``, whose files are in ``files``, into a bucket, and return the
     report. ``InputError`` if this is no view, ``NamesTakenError`` if an object has the name of a
-    shard. Before that, it removes what dead materializations have left in the bucket."""
+    shard. Files that dead materializations have left in the bucket are removed first."""
     if view.spec.output != "view":
         text = f"the result of job {view.job_id} is no view: it has its shards"
         raise InputError(text, hint="output: view, or --view, makes a view")
@@ -103,13 +103,13 @@ def _stop_for(stop: StopFlag, why: str) -> None:
 
 
 def _after_deaths(bucket: Bucket, view_id: str) -> JobReport | None:
-    """Remove what dead materializations have left in ``bucket``. If one of them had written its
-    manifest, and had the view of job ``view_id``, return its report."""
+    """Remove the files that dead materializations have left in ``bucket``. If one of them had
+    written the manifest for the view of job ``view_id``, return the report of that one."""
     report = None
     for each in list_job_directories(bucket):
         if not each.has_journal or read_hold(bucket, each.job_id).live:
             continue
-        state = journal_left(bucket, each)  # empty if it is damaged: then it is for `dsort gc`
+        state = journal_left(bucket, each)  # empty if damaged: `dsort gc` removes it then
         if not state.materializes:
             continue
         is_whole = _end(bucket, each.job_id, state)
@@ -152,7 +152,7 @@ class _Copy:
         on_event: Callable[[Event], None],
         stop: StopFlag,
     ) -> None:
-        """``wanted``: the manifest, but for checksums."""
+        """``wanted``: the manifest, without checksums."""
         self._wanted = wanted
         self._source = source
         self._bucket = bucket

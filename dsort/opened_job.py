@@ -1,5 +1,5 @@
-"""Opens the job of a spec: its buckets, its runtime, its pipeline, what user code may use. ``api``
-calls it."""
+"""Opens the job of a spec: its buckets, its runtime, its pipeline, the resources for user code.
+``api`` uses this module."""
 
 from __future__ import annotations
 
@@ -73,17 +73,18 @@ def opened_job(
             spooled, output_bck = streams.inputs, streams.output or output_bck
         places = _input_places(spec, options, spooled, flag)
         targets = (BucketPlace("", output_bck), *_own_places(spec, options))
-        if options.forks:  # what is loaded and parsed by now, workers have loaded and parsed
+        if options.forks:  # forked workers have all that is loaded by now
             buckets = _open_all(places, targets, options, flag)
             load_formats(spec)
         runtime = _runtime(spec, options, flag, memory)
         stack.callback(runtime.close)
-        if not options.forks:  # workers load all that while it is loaded here
+        if not options.forks:  # workers load the same modules meanwhile
             buckets = _open_all(places, targets, options, flag)
         if streams is not None:  # by now no worker can be a fork of a process with threads
             streams.spool(flag)
         tally = Tally(named={})
-        # A job that is resumed only to be stopped must be taken first: it has left files.
+        # A job that is resumed only to be stopped has left files: until its lease is taken, the
+        # stop must not raise an error.
         is_to_clean = before is not None and flag.requested
         spec, placed_by = _places(spec, tally, options, flag, is_to_clean=is_to_clean)
         steps = flag.wait_for(partial(load_steps, spec, options)) if steps_of(spec) else ()
@@ -133,8 +134,8 @@ def _places(
 def _input_places(
     spec: JobSpec, options: RunOptions, spooled: Mapping[str, BucketRef], stop: StopFlag
 ) -> tuple[BucketPlace, ...]:
-    """The buckets of the inputs. All workers read the states in which these buckets are now.
-    ``spooled``: where what streams give is stored, by input."""
+    """The buckets of the inputs. All workers read these buckets as they are now. ``spooled``: by
+    input, where the bytes of its stream are stored."""
 
     def ref_of(source: Source) -> BucketRef:
         ref = resolve_ref(source.bucket, options.settings)
@@ -186,7 +187,7 @@ def open_place(
 
 def _runtime(spec: JobSpec, options: RunOptions, stop: StopFlag, memory: JobMemory) -> Runtime:
     if options.runtime == "local":
-        # Workers begin before it is known how many are needed: no more than there is room for.
+        # Workers begin before the needed number is known: as many as fit in memory.
         workers = workers_that_fit(memory.wanted_bytes, workers_here(options.workers))
         return LocalRuntime(workers, stop, forks=options.forks)
     if options.runtime == "ray":

@@ -16,8 +16,8 @@ __all__ = ["Check", "Option", "OptionError", "OptionGroup", "option"]
 
 class OptionError(ValueError):
     """The error in the value of one option, with a ``hint``. ``names_value``: the value is shown
-    after the message ("must be text", "not the number 5"). ``option``: its name, "" if the error is
-    in several or in all."""
+    after the message ("must be text", "not the number 5"). ``option``: the name of the option; ""
+    if the error is about several options."""
 
     def __init__(
         self, message: str, hint: str = "", *, names_value: bool = False, option: str = ""
@@ -38,9 +38,10 @@ class Option(Struct, frozen=True):
     value that its owner uses if the spec has none, where ``default`` is something else.
     ``is_sequence``: the value in a spec is a list.
 
-    The options of all algorithms share one object in a spec. ``misplaced``: message and hint for
-    the option at another algorithm; empty: a general sentence. ``no_effect``: instead, the option
-    has no effect there, and this is the reason ("{kind}" is the algorithm).
+    The options of all algorithms share one object in a spec. ``misplaced``: message and hint if the
+    option is set for an algorithm that lacks it; empty: a general message. ``no_effect``: if set,
+    such an option is not refused but has no effect, and this is the reason ("{kind}" is the
+    algorithm).
     """
 
     type: Any
@@ -62,7 +63,7 @@ class Option(Struct, frozen=True):
         return self.default if self.own_default is None else self.own_default
 
     def checked(self, value: Any) -> Any:
-        """The value to use of ``value``, which a spec has; None is not checked."""
+        """The value to use for ``value``, which a spec has; None is not checked."""
         return value if value is None or self.check is None else self.check(value)
 
 
@@ -111,7 +112,7 @@ class OptionGroup(Struct, metaclass=_OptionFields, frozen=True):
 
     @classmethod
     def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values to use of the options that a spec has ``given``. ``OptionError`` from their
+        """The values to use for ``given``, the options in a spec. ``OptionError`` from their
         checks."""
         stated = cls._stated
         return {name: _immutable(stated[name].checked(value)) for name, value in given.items()}

@@ -29,7 +29,7 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     """Where the workers of a job on Ray run."""
 
     ray_address: str | None = None  # None = a Ray of its own on this machine
-    ray_resources: Mapping[str, float] = field(default_factory=dict)  # what a worker needs besides
+    ray_resources: Mapping[str, float] = field(default_factory=dict)  # of each worker, beside CPUs
     ray_labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes to work on
 
 
@@ -47,7 +47,7 @@ class RunOptions(RayOptions, frozen=True):
     bandwidth_max_bytes_per_s: float | None = None  # of object stores, for the whole job
     settings: Settings = field(default_factory=Settings)  # how stores are reached
     forks: bool = False  # this process is dsort's own: workers may be forks of it
-    runs_code: bool | None = None  # whether steps may run code; None = not if there is ``fetch``
+    runs_code: bool | None = None  # whether steps may run code; None = only without ``fetch``
     fetch: FetchPolicy | None = None  # what a spec of another user may touch; None = all
 
     def __post_init__(self) -> None:

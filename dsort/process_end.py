@@ -15,7 +15,7 @@ def end_process(code: int) -> None:
     """End the process with ``code``: do what the interpreter does at the end, but do not free each
     object of 700 modules, which would take a quarter of a small job's time.
 
-    Return if foreign code still has work in this process (a thread, a profiler), and if output
+    Return if foreign code still has work in this process (a thread, a profiler), or if output
     cannot be written, so that the interpreter reports it.
     """
     others = [each for each in threading.enumerate() if each is not threading.main_thread()]

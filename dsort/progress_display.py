@@ -25,7 +25,7 @@ TERMINAL_SHELL: Final = "TerminalInteractiveShell"
 
 
 class ProgressDisplay(ClosesOnExit):
-    """Takes the events of a job, as ``on_event`` of :func:`dsort.run`. This one shows nothing."""
+    """Takes the events of a job, as ``on_event`` of :func:`dsort.run`. This class shows nothing."""
 
     def __call__(self, event: Event) -> None:
         """Take in ``event``."""
@@ -102,7 +102,7 @@ class NotebookProgress(ProgressDisplay):
 
     def _draw(self) -> None:
         self._drawn_at = time.monotonic()
-        if self._handle is not None:  # of a display without a frontend
+        if self._handle is not None:  # None without a frontend
             self._handle.update(self._html(self._drawn()))
 
     def _drawn(self) -> str:

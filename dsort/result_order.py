@@ -29,7 +29,7 @@ def pinned(spec: JobSpec, options: RunOptions) -> JobSpec:
         return spec
     if options.fetch:
         raise InputError(
-            "like names a result, which no spec that came over the network may do",
+            "like is not allowed in a spec that came over the network",
             hint="run the job on your machine: dsort start -f SPEC",
         )
     found = find_result(spec.like, options)
@@ -60,5 +60,5 @@ def _keys_of(shards: list[ShardPlace]) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def _keys(place: ShardPlace) -> list[bytes]:
-    with Shard(place) as shard:  # which compares their number with that in the manifest
+    with Shard(place) as shard:  # it compares the number of keys with the manifest
         return [key.encode("utf-8", "surrogateescape") for key in shard.keys]

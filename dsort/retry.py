@@ -21,7 +21,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 JITTER: Final = random.SystemRandom().uniform
-"""Never the same in two processes, however they were started."""
+"""Random numbers that differ from process to process, also in forks."""
 _DOUBLINGS_MAX = 32  # far beyond any delay_s_max
 
 
@@ -30,7 +30,7 @@ class RetryPolicy(Struct, frozen=True):
 
     Delays are exponential with "full jitter" (AWS architecture blog, "Exponential Backoff And
     Jitter"): anything between ``delay_s_min`` and a bound that begins at twice that and doubles up
-    to ``delay_s_max``. The floor keeps a chance of no delay at all from the first retries.
+    to ``delay_s_max``. ``delay_s_min`` prevents first retries without a delay.
 
     ``tries_max``: None if only time bounds them. ``seconds_max`` counts from the *first failure*,
     so a request that hung until its timeout is tried again like any other. A delay that would end
@@ -49,7 +49,7 @@ class RetryPolicy(Struct, frozen=True):
     def __post_init__(self) -> None:
         tries_max = 1 if self.tries_max is None else self.tries_max
         if tries_max < 1 or not 0 <= self.delay_s_min <= self.delay_s_max:
-            raise InvariantError(f"a retry policy that cannot be: {self}")
+            raise InvariantError(f"impossible retry policy: {self}")
 
     def call(
         self,
@@ -92,8 +92,8 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class Failures(Struct):
-    """The consecutive failures of one thing that is tried by ``policy``. It is for one thread, and
-    for things that cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
+    """The consecutive failures of one operation that is repeated by ``policy``. For one thread, and
+    for operations that cannot be an action of :meth:`RetryPolicy.call`, such as a stream."""
 
     policy: RetryPolicy
     count: int = 0
@@ -117,5 +117,5 @@ class Failures(Struct):
 
     @property
     def seconds_left(self) -> float:
-        """How long tries will go on after the first failure."""
+        """The seconds until the time for new tries is over."""
         return max(self.policy.seconds_max - (self.policy.clock() - self._first_s), 0.0)

@@ -35,13 +35,14 @@ __all__ = ["ShardContents", "ShardPart", "inspect_object", "open_contents"]
 
 BUFFER_BYTES: Final = 1 << 20
 DECODING_BYTES: Final = 128 << 20
-"""Of a compressed shard all has to be decoded; this is also what a decoder may refer back over."""
+"""The buffer for a compressed shard, which is decoded as a whole. A decoder may refer back over as
+many bytes."""
 NAMES_COMPARED_MAX: Final = 1000
 
 
 class ShardPart(Struct, frozen=True):
-    """Members of a shard: of one record, or one of them. ``others``: how many later records have
-    the same key."""
+    """All members of one record of a shard, or one member. ``others``: the number of later records
+    with the same key, or members with the same name."""
 
     rows: tuple[int, ...]
     others: int = 0
@@ -59,7 +60,7 @@ class ShardContents:
         return self._shard.pieces()
 
     def named(self, text: str) -> ShardPart:
-        """The member ``text``, or the record with that key. ``InputError`` names what is near."""
+        """The member ``text``, or the record with that key. ``InputError`` lists similar names."""
         file = self.member(text)
         if file is not None:
             return file
@@ -74,7 +75,7 @@ class ShardContents:
         )
 
     def member(self, name: str) -> ShardPart | None:
-        """The first file that is called exactly so; None if there is none."""
+        """The first file with exactly this name; None if there is none."""
         _, records = self._members
         rows = self._names.numbers_of(name)
         found = records.member_rows[np.isin(records.member_rows, rows)].tolist()
@@ -157,7 +158,7 @@ class ShardContents:
     def _members(self) -> tuple[MemberTable, FormedRecords]:
         """The members with their payloads alone, and their records."""
         members = self._shard.members()
-        if not members.has_compressed:  # else their entries say how they are compressed
+        if not members.has_compressed:  # else their compression is in their entries
             members = bare_of(self._shard, members)
         return members, form_records(members, "keep")
 

@@ -50,8 +50,8 @@ class Bytes(Struct, frozen=True):
 
 
 def format_count(count: int, one: str, many: str = "") -> str:
-    """A count with what is said of it: ``1 record``, ``1,234 records``; with ``many`` also
-    ``1 class is``, ``2 classes are``. ``many``: ``one`` and an s, if it is empty."""
+    """A count with its noun: ``1 record``, ``1,234 records``; with ``many`` also ``1 class is``,
+    ``2 classes are``. ``many``: ``one`` and an s, if it is empty."""
     if count == 1:
         return f"1 {one}"
     return f"{count:,} {many or f'{one}s'}"
@@ -66,8 +66,9 @@ def parse_size_bytes(text: str | int) -> int:
     """The number of bytes that ``text`` means: ``"100MB"`` is 104857600, ``"1.5k"`` is 1536.
 
     A number with one of ``B K KB KiB M MB MiB G GB GiB T TB TiB`` in any case, or a bare number of
-    bytes. Fractions are allowed and cut to whole bytes, except fractions of a byte. ``ValueError``
-    says what is wrong. Source of the rule: AIStore's ParseSize with IEC units.
+    bytes. A number with a unit may have a fraction; the result is cut to whole bytes. A number of
+    bytes must be whole. ``ValueError`` says what is wrong. Source of the rule: AIStore's ParseSize
+    with IEC units.
     """
     if isinstance(text, int):
         return _in_range(text, text)

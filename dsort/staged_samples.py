@@ -162,8 +162,8 @@ def _finished(bucket: Bucket, job_id: str) -> JobReport:
 
 @contextmanager
 def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The staging directory for the samples of a destination, and what is known of these samples.
-    Only this process uses it. It is removed after the body, unless the body fails."""
+    """The staging directory for the samples of a destination, and its state. Only this process uses
+    it. It is removed after the body, unless the body fails."""
     text = json.dumps({"fields": fields, "chunk": SAMPLES_A_CHUNK}, sort_keys=True, default=str)
     digest = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
     directory = base.absolute() / f"dsort-ingest-{digest}"
@@ -188,8 +188,9 @@ def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict
 
 
 def _state(directory: Path) -> dict[str, Any]:
-    """The decisions of an earlier call, or of this one. After a crash of the machine, chunks that
-    did not reach the disk are gone, and no file lists them: then all is staged anew."""
+    """The job id and the seed that an earlier call has chosen, or new ones. After a crash of the
+    machine, chunks that did not reach the disk are gone, and no file lists them: then all is staged
+    anew."""
     path, boot = directory / STATE_FILE, boot_id()
     try:
         with path.open("rb") as file:
@@ -216,8 +217,9 @@ def _begin(directory: Path) -> dict[str, Any]:
 
 
 def _is_of_before(directory: Path, first: _Chunk, encode: Encode) -> bool:
-    """Whether the staged chunks have the samples of this call, which the first chunk shows. Samples
-    of two calls would be mixed otherwise. Without a first chunk, the others show nothing."""
+    """Whether the staged chunks have the samples of this call. The first chunk is encoded again,
+    and compared: otherwise, samples of two calls could be mixed. If the first chunk is missing and
+    others exist, the answer is no."""
     there = directory / _chunk_name(0)
     if not there.exists():
         return not any(directory.glob("chunk-*"))
@@ -241,7 +243,7 @@ def _started(
 
 
 def _stage(directory: Path, chunks: Iterable[_Chunk], encode: Encode, processes: int) -> None:
-    """Have all chunks in the directory."""
+    """Encode the chunks that the directory lacks."""
     running: deque[tuple[int, ForkProcess]] = deque()
     try:
         for number, samples in enumerate(chunks):
@@ -289,7 +291,7 @@ def _join(directory: Path, number: int, process: ForkProcess) -> None:
             f"the process that encoded samples {number * SAMPLES_A_CHUNK:,} to {last:,} ended "
             f"with code {process.exitcode}"
         )
-    raise TransformError(told, hint="what is encoded stays: the same call goes on from there")
+    raise TransformError(told, hint="encoded samples are kept: the same call continues from there")
 
 
 def _encode_chunk(directory: Path, number: int, samples: _Chunk, encode: Encode, name: str) -> None:
@@ -316,7 +318,7 @@ def _encode_chunk(directory: Path, number: int, samples: _Chunk, encode: Encode,
         reason = str(error) if is_ours else f"{type(error).__name__}: {error}"
         told = f"sample {index:,} could not be encoded: {reason}"
         (directory / f"error-{number}").write_text(told, encoding="utf-8", errors="replace")
-        os._exit(1)  # nothing of the parent's is run
+        os._exit(1)  # no exit handler of the parent runs
 
 
 def _members(index: int, sample: Any) -> tuple[str, list[tuple[str, bytes]]]:

@@ -60,7 +60,7 @@ class StopFlag(ClosesOnExit):
     def request(
         self, signal_number: int = signal.SIGINT, why: str = "", *, discards: bool = False
     ) -> bool:
-        """Ask to stop; ``why`` says the reason if it was no signal. ``discards``: the work of the
+        """Ask to stop. ``why``: the reason, if it is not a signal. ``discards``: the work of the
         job is removed instead of kept for ``dsort resume``. Returns False, and changes nothing, if
         a stop was requested before."""
         if self._signal_number is not None:
@@ -80,7 +80,7 @@ class StopFlag(ClosesOnExit):
             raise JobStoppedError(f"the job was stopped by {name}", signal_number=number)
 
     def heed(self) -> None:
-        """Say that the job is being ended. From now on nothing here raises ``JobStoppedError``."""
+        """Note that the job is being ended. From now on, no method raises ``JobStoppedError``."""
         self._is_heeded = True
 
     def pause(self, seconds: float) -> None:

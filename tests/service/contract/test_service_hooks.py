@@ -366,7 +366,9 @@ def test_a_stop_ends_the_wait_for_a_hook_and_not_the_job(
         report = dsort.run(spec, options=options, stop=stop, on_event=events.append)
         stopper.join()
     assert report.state == "finished"
-    assert hook_warnings(events) == ["a hook may not have been told: it was not waited for"]
+    assert hook_warnings(events) == [
+        "a hook may not have received its notice: the job did not wait for it"
+    ]
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
