@@ -23,7 +23,7 @@ INTERNAL_PREFIX = f"{INTERNAL_PART}/"
 unless its prefix begins with this one."""
 
 COPY = "copy"
-"""The receipt of ``keep_aside`` if the object is kept as an object named by the token."""
+"""The receipt of ``keep_aside`` if the bucket keeps the object under the token as its name."""
 
 _FILE_ETAG = re.compile(r"([0-9a-f]+-[0-9a-f]+-[0-9a-f]+)(-c[0-9a-f]+)?")
 
@@ -32,9 +32,9 @@ Buffer = bytes | bytearray | memoryview
 
 class ObjectInfo(Struct, frozen=True):
     """One stored object. ``etag`` changes whenever the content does. For files it consists of
-    mtime, size, inode and ctime. So it changes for a written file even if the file gets its old
-    mtime back. It also changes with modes, owners and hard links, because these change ctime just
-    as writes do."""
+    mtime, size, inode and ctime. So the etag of a written file changes even if the file gets its
+    old mtime back. The etag also changes with modes, owners and hard links, because these change
+    ctime just as writes do."""
 
     name: str
     size_bytes: int
@@ -63,7 +63,7 @@ class Meaning(NamedTuple):
 
 
 class Closes(Protocol):
-    """What an open object has in common: a ``with`` closes it."""
+    """The common part of all open objects: a ``with`` closes them."""
 
     def close(self) -> None:
         """Release it."""
@@ -99,8 +99,8 @@ class RandomReads(Closes, Protocol):
 
 
 class ReadObject(Closes, Protocol):
-    """An object opened for reading. Its size and etag are those of the moment it was opened. A
-    child has no caches, no mapping and no random reads, unless it says so."""
+    """An object opened for reading. Its size and etag are those of the moment it was opened. By
+    default, an object has no caches, no mapping and no random reads."""
 
     info: ObjectInfo
     rereads_cheaply: bool
@@ -108,7 +108,8 @@ class ReadObject(Closes, Protocol):
     order."""
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before the
+        buffer is full."""
 
     def forget(self) -> None:
         """A hint that the bytes read so far are not read again soon: caches may drop them."""
@@ -117,13 +118,13 @@ class ReadObject(Closes, Protocol):
     def mapping(self) -> memoryview | None:
         """The whole object as a read-only view, or None if it cannot be mapped.
 
-        The view of an empty object is empty. Valid until ``close``.
+        The view is valid until ``close``. The view of an empty object is empty.
         """
         return None
 
     def random_reads(self) -> RandomReads | None:
-        """The same object for reads in any order; None where each read would be a request. Stays
-        valid after ``close``."""
+        """The same object for reads in any order, which stays valid after ``close``; None where
+        each read would be a request."""
         return None
 
     def close(self) -> None:
@@ -137,9 +138,9 @@ class StagedObject(Closes, Protocol):
         """Write all of ``slices``, one after the other, from byte ``offset`` on. The memory of the
         slices may be reused after the call.
 
-        On file systems, several processes may write different ranges of one token, and writing the
-        same bytes again has no effect. On object stores, ``offset`` has to be where the last write
-        ended (else ``InvariantError``)."""
+        On file systems, several processes may write different ranges of one staged object, and
+        writing the same bytes again has no effect. On object stores, ``offset`` has to be where the
+        last write ended (else ``InvariantError``)."""
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
         """Begin to make a written range durable, and return at once: a hint that leaves less work
@@ -152,8 +153,8 @@ class StagedObject(Closes, Protocol):
         """End writing. Returns the *receipt*, which ``publish`` needs besides the token.
 
         On object stores, all bytes are stored and acknowledged when this call returns, and the
-        receipt holds their place. On file systems, the receipt is the file's etag without ctime,
-        and nothing is synced."""
+        receipt names the place of these bytes. On file systems, the receipt is the file's etag
+        without ctime, and nothing is synced."""
 
     def size_bytes(self) -> int:
         """The current length of the staged object."""
@@ -163,8 +164,8 @@ class StagedObject(Closes, Protocol):
         bucket ``seals_on_finish``."""
 
     def close(self) -> None:
-        """Release it. The staged object stays until it is published or discarded. Only on file
-        systems, it can be opened again by its token."""
+        """Release it. The staged object stays until it is published or discarded. On file systems,
+        it can be opened again by its token; on object stores, it cannot."""
 
 
 class Bucket(Protocol):
@@ -184,17 +185,17 @@ class Bucket(Protocol):
         """The objects whose names begin with ``prefix``, in byte order of their UTF-8 names."""
 
     def stat(self, name: str) -> ObjectInfo:
-        """``ObjectNotFoundError`` if there is none."""
+        """``ObjectNotFoundError`` if there is no such object."""
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
         """``stat`` of many objects, by as few requests as the store allows. Missing objects are
         left out."""
 
     def open(self, name: str) -> ReadObject:
-        """``ObjectNotFoundError`` if there is none."""
+        """``ObjectNotFoundError`` if there is no such object."""
 
     def pinned(self, info: ObjectInfo) -> ReadObject | None:
-        """The object, for reads of ranges by several threads at once. Each read is a request. A
+        """The object, for reads of ranges by several threads at once. Each read is one request. A
         read raises ``ChangedInputError`` if the object differs from ``info`` by then. Opening makes
         no request. None where an open object has ``random_reads``."""
 
@@ -226,8 +227,8 @@ class Bucket(Protocol):
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Give a staged object its name, atomically. ``receipt``: the result of ``finish``. Without
         ``overwrite``, an existing ``name`` is a ``StorageError`` and stays as it is. It is no error
-        to publish again after a call that published but did not return. The name survives a power
-        cut after ``make_durable``."""
+        to publish again after a call that published but did not return. After ``make_durable``, the
+        name survives a power cut."""
 
     def still_staged(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of staged objects that are whole, whether they still wait to be published or
@@ -241,7 +242,7 @@ class Bucket(Protocol):
         """Keep the object ``name`` as ``token``, even if ``name`` is published over later. Returns
         the receipt that ``put_back`` needs; "" if there is no such object. The object also keeps
         ``name``, if the store or the file system supports that. A repeated call keeps the object
-        that ``name`` has then."""
+        that has ``name`` at the time of that call."""
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         """Put the object that was kept as ``token`` in the place of the present object ``name``. A
@@ -260,7 +261,7 @@ class Bucket(Protocol):
         """The room left in bytes, or None where there is no such limit."""
 
     def local_path(self, name: str) -> Path | None:
-        """The path of the object as a file on this machine, or None if it is no such file."""
+        """The path of the object as a file on this machine, or None if it is no local file."""
 
 
 def encoded_name(name: str) -> bytes:
@@ -318,8 +319,8 @@ def _refused(name: str, reason: str) -> StorageError:
 
 
 class MadeBucket:
-    """A bucket that is only read, and whose objects are made of others while they are read. See
-    :class:`Bucket`."""
+    """A bucket that is only read, and that makes its objects from other objects while they are
+    read. See :class:`Bucket`."""
 
     uri: str
     seals_on_finish = True

@@ -1,8 +1,8 @@
 """HTTP for URLs in a spec: key maps to fetch, webhooks to call.
 
 For a spec that came over the network, a :class:`~dsort.storage.network_policy.FetchPolicy` sets
-which servers may be reached. It is checked for the address of the socket, at each hop of a
-redirection, and not for the name of the server.
+which servers may be reached. The check is made for the address of the socket, at each hop of a
+redirection, because the name of the server may lead to any address.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def web_opener(
     """An opener for HTTP and HTTPS only; the opener of the standard library would also follow
     redirections to ftp.
 
-    Without a ``policy``, it uses the proxies of the environment. With one, it uses no proxies, and
-    raises ``RefusedConnectionError`` for all that the policy forbids. ``redirects``: whether
-    redirections are followed. ``seconds_max``: under a policy, a connection is cut after this time,
-    even if bytes still arrive.
+    Without a ``policy``, it uses the proxies of the environment. With a ``policy``, it uses no
+    proxies, and raises ``RefusedConnectionError`` for all that the policy forbids. ``redirects``:
+    whether redirections are followed. ``seconds_max``: under a policy, a connection is cut after
+    this time, even if bytes still arrive.
     """
     handlers: list[urllib.request.BaseHandler] = (
         [

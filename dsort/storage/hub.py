@@ -1,7 +1,8 @@
 """Datasets of the Hugging Face Hub as buckets that are only read.
 
-The Hub lists the files of a commit, and sends readers of a large file on to a server of its bytes.
-A bucket reads one commit only: the one that its revision named when the bucket was first used.
+The Hub lists the files of a commit, and redirects readers of a large file to a server that has its
+bytes. A bucket reads one commit only: the commit that its revision named when the bucket was first
+used.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _OBJECT_BYTES_MAX: Final = 1 << 50
 _RATE_WINDOW_S: Final = 300.0
 """The Hub counts requests in windows of five minutes, and may ask to wait for the next one."""
 _MOVED_S: Final = 600.0
-"""How long the address of a file is used again. The Hub signs addresses for an hour."""
+"""The seconds for which the address of a file's bytes is used again. The Hub signs addresses for an
+hour."""
 _MOVED_MAX: Final = 4096
 _TOKEN_BYTES_MAX: Final = 4096
 
@@ -71,7 +73,7 @@ _TOKEN_HINTS: Final = {
     False: "set HF_TOKEN, or sign in with `hf auth login`; workers need the token, too",
     True: "see that the token (HF_TOKEN, or that of `hf auth login`) is valid and may read it",
 }
-"""What helps where access is denied, by whether the request had a token."""
+"""Hints for a refused access, by whether the request had a token."""
 
 
 _NO_ENTRY: Final = "EntryNotFound"
@@ -120,7 +122,7 @@ class _Revision(Struct):
 
 def hub_token(home: str) -> str:
     """The token of the user for the Hub at ``home``; "" if there is none, or if ``home`` is neither
-    Hugging Face's nor the one that the variable ``HF_ENDPOINT`` sets: a spec must not be able to
+    Hugging Face's Hub nor the value of the variable ``HF_ENDPOINT``: a spec must not be able to
     send the token elsewhere."""
     environment = os.environ
     if home not in (HUB_ENDPOINT, _endpoint(environment.get("HF_ENDPOINT", ""))):
@@ -142,7 +144,7 @@ def hub_token(home: str) -> str:
 
 
 def _endpoint(text: str) -> str:
-    """``text`` as the settings write an endpoint; "" if it is none."""
+    """``text`` as the settings write an endpoint; "" if ``text`` is no endpoint."""
     try:
         return checked_endpoint(text)
     except BucketTextError:
@@ -150,8 +152,8 @@ def _endpoint(text: str) -> str:
 
 
 class HubClient:
-    """See :class:`~dsort.storage.objects.ObjectClient`. ``commit``: "" for the one that the
-    revision names when the first request is made."""
+    """See :class:`~dsort.storage.objects.ObjectClient`. ``commit``: if "", it is the commit that
+    the revision names when the first request is made."""
 
     def __init__(self, ref: BucketRef, limits: StoreLimits, commit: str = "") -> None:
         place = re.fullmatch(HUB_PATH, ref.path)
@@ -177,12 +179,12 @@ class HubClient:
 
     @property
     def known_commit(self) -> str:
-        """The commit that all requests are about; "" if none was made yet."""
+        """The commit that all requests are about; "" if no request was made yet."""
         return self._commit
 
     @property
     def finding(self) -> str:
-        """The request for the commit, behind "cannot"."""
+        """The request for the commit, as it completes "cannot ..."."""
         return f"find revision {self._revision} of bucket {self.uri}"
 
     def commit(self) -> str:
@@ -205,7 +207,7 @@ class HubClient:
         return f"{path}/{self._prefix}" if self._prefix else path
 
     def exists(self) -> bool:
-        """True. An error says why the dataset or its revision cannot be found."""
+        """True. If the dataset or its revision cannot be found, an error is raised."""
         self.commit()
         return True
 
@@ -332,7 +334,7 @@ class HubClient:
         commit = said.get("x-repo-commit", self.commit())
         if commit != self.commit():
             raise ChangedInputError(
-                f"{what} was asked for as of commit {self.commit()}, the Hub gave one of "
+                f"{what} was requested at commit {self.commit()}, the Hub sent that of commit "
                 f"{one_line(commit)!r}"
             )
         etag = re.fullmatch(_ETAG, said.get("x-linked-etag") or said.get("etag", ""))
@@ -366,8 +368,8 @@ class HubClient:
 
 
 def _wrong_bytes(reply: Reply, start: int, end: int, size_bytes: int) -> str:
-    """The reason why a reply has not the bytes ``start:end`` of a file of ``size_bytes``; "" if it
-    has."""
+    """The reason why a reply does not have the bytes ``start:end`` of a file of ``size_bytes``; ""
+    if it has these bytes."""
     headers = reply.headers
     given = re.fullmatch(_RANGE, headers.get("Content-Range", ""))
     is_whole = (start, end) == (0, size_bytes)
@@ -401,13 +403,13 @@ def _parsed(reply: Reply, kind: Any, action: str) -> Any:
             return msgspec.json.decode(reply.text(PAGE_BYTES_MAX), type=kind)
         except (ValueError, RecursionError) as error:
             raise StorageError(
-                f"cannot {action}: the reply is not of the Hub: {one_line(str(error))}",
+                f"cannot {action}: the reply does not come from the Hub: {one_line(str(error))}",
                 hint="look at HF_ENDPOINT, and at proxies on the way to it",
             ) from None
 
 
 def _check(reply: Reply, action: str, *, has_token: bool) -> None:
-    """Raise the error that a reply is about. ``has_token``: whether the request had one."""
+    """Raise the error that a reply reports. ``has_token``: whether the request had a token."""
     if reply.status < 400:
         return
     reply.close()
@@ -443,7 +445,8 @@ class HubBucket(ObjectBucket):
         *,
         commit: str = "",
     ) -> None:
-        """``transport``: its requests are tried again for two windows of the Hub at least."""
+        """``transport``: failed requests are tried again for at least two windows of the Hub, even
+        if its policy allows less."""
         self._client = HubClient(ref, limits, commit)
         given = transport or Transport(limits)
         seconds_max = max(given.policy.seconds_max, 2 * _RATE_WINDOW_S)

@@ -23,8 +23,8 @@ HUB_WRITE_HINT: Final = f"to a directory, or s3://, gs://, az://, ais://; {HUB_B
 
 
 def checked_dataset(path: str, written: str, uri: str) -> str:
-    """``path`` unchanged, if it is that of a dataset. ``written``: the same behind ``datasets/``,
-    not decoded. ``BucketTextError``, which quotes ``uri``, if it is none."""
+    """``path`` unchanged, if it is the path of a dataset. ``written``: the part of ``path`` behind
+    ``datasets/``, not decoded. ``BucketTextError``, which quotes ``uri``, for any other path."""
     if path.startswith("buckets/"):
         raise BucketTextError(f"{shown(uri)} is no dataset, but a bucket", HUB_BUCKET_HINT)
     if not re.fullmatch(HUB_PATH, path):
@@ -38,7 +38,8 @@ def checked_dataset(path: str, written: str, uri: str) -> str:
 
 
 def dataset_of_page(url: str) -> str:
-    """The URI of the dataset of whose files ``url`` is a page of the Hub; "" if it is none."""
+    """The URI of the dataset or the files that the page ``url`` of the Hub shows; "" for any other
+    URL."""
     files = r"/(?:tree|blob|resolve)/(?!refs/)([^/]+)(/.+)?"
     page = re.fullmatch(
         rf"https?://(?:huggingface\.co|hf\.co)/(datasets/{_NAME}/{_NAME})(?:{files})?", url
@@ -50,7 +51,7 @@ def dataset_of_page(url: str) -> str:
 
 
 def revision_end(uri: str) -> int:
-    """The length of the part of ``uri`` that ends with the revision of a dataset; 0 if it has
-    none."""
+    """The length of the part of ``uri`` that ends with the revision of a dataset; 0 if ``uri`` has
+    no revision."""
     match = re.match(r"hf://datasets/[^/@]+/[^/@]+@[^/]+", uri, re.IGNORECASE)
     return match.end() if match else 0

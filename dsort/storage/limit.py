@@ -12,9 +12,9 @@ from dsort.errors import InvariantError
 
 MIB = 1 << 20
 TAIL_SHARE = 16
-"""If the rest of an object after its whole parts is at most a ``TAIL_SHARE``-th of a part, it is
-sent with these parts: a shard with a requested size of 64 MiB has a little more, which took a fifth
-request."""
+"""If the rest of an object after its whole parts is at most a ``TAIL_SHARE``-th of a part, the
+whole parts are made a little larger and contain it. A shard with a requested size of 64 MiB has a
+few bytes more, for which a fifth request would be needed."""
 
 
 class StoreLimits(Struct, frozen=True):
@@ -46,7 +46,8 @@ class StoreLimits(Struct, frozen=True):
 
 
 def part_room(part_bytes: int) -> int:
-    """The size of a buffer for parts of ``part_bytes``, a little larger: see ``TAIL_SHARE``."""
+    """The size of a buffer for parts of ``part_bytes``, with room for a share of the rest: see
+    ``TAIL_SHARE``."""
     return part_bytes + part_bytes // TAIL_SHARE
 
 
@@ -83,7 +84,7 @@ class Bandwidth:
     def take(self, size_bytes: int) -> None:
         """Return once ``size_bytes`` more may pass."""
         with self._lock:
-            # An idle time is no credit beyond one burst.
+            # After an idle time, no more than one burst may pass at once.
             begin = max(self._paid_until, self._clock() - self._burst_s)
             due = self._paid_until = begin + size_bytes / self._bytes_per_s
         while (left_s := due - self._clock()) > 0:

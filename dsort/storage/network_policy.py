@@ -1,8 +1,8 @@
 """The files, hosts and addresses that a job may use for a spec that came over the network.
 
-A name does not determine where it leads, so the address of the connection is checked, too. Sources
-of the ranges: the special-purpose registries of IANA (RFC 6890 and its updates); RFC 4291 (mapped),
-6052 and 8215 (NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP).
+A name may lead anywhere, so the address of the connection is checked, too. Sources of the ranges:
+the special-purpose registries of IANA (RFC 6890 and its updates); RFC 4291 (mapped), 6052 and 8215
+(NAT64), 3056 (6to4), 4380 (Teredo), 5214 (ISATAP).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dsort.naming.patterns import wildcard_match
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
 _OURS: Final = ("loopback", "private", "shared")
-"""Kinds of addresses that an operator can allow. The others are never reached: they are those of
-metadata servers of cloud machines, and addresses without a single server behind them."""
+"""Kinds of addresses that an operator can allow. Addresses of the other kinds are never reached:
+they belong to metadata servers of cloud machines, or to no single server."""
 
-# ``is_global`` alone is not enough: an operator may allow some kinds and never the others, the
-# metadata servers of clouds have public-looking addresses, and it is true for addresses that embed
-# a private IPv4 address. It decides about addresses that the table does not list.
+# ``is_global`` alone is not enough: an operator may allow some kinds and never the others, some
+# metadata servers of clouds have addresses that look public, and ``is_global`` is true for
+# addresses that embed a private IPv4 address. It decides only about addresses that the table does
+# not list.
 _KINDS: Final = tuple(
     (ip_network(network), kind)
     for network, kind in (
@@ -99,21 +100,22 @@ def _embedded(address: IPv6Address) -> Iterator[IPv4Address]:
 
 
 class FetchPolicy(Struct, frozen=True):
-    """What may be reached for a spec from the network. A plain value: picklable, and JSON by
-    :meth:`to_json`.
+    """The files, servers and addresses that may be used for a spec from the network. A plain value:
+    picklable, and JSON by :meth:`to_json`.
 
     ``roots``: directories (absolute, symbolic links resolved). Files of buckets, and texts that a
     spec names (key maps, lists, tables), must be below a root. ``patterns``: the same with
-    wildcards. ``denied``: exceptions from these, which may not be used. ``own``: the job's own
-    files, which may be used even below ``denied`` directories. ``hosts``: web servers from which
-    texts may come: ``host``, ``host:port`` or ``host:*``, with wildcards in the host; without a
-    port, the usual port of the scheme. ``allow_private``: whether loopback, private and shared
-    addresses are allowed; link-local, multicast, unspecified and reserved ones are always refused.
-    ``bytes_max``: the size of a text.
+    wildcards. ``denied``: exceptions from ``roots`` and ``patterns``, which may not be used.
+    ``own``: the job's own files, which may be used even below ``denied`` directories. ``hosts``:
+    web servers from which texts may come: ``host``, ``host:port`` or ``host:*``, with wildcards in
+    the host; without a port, the usual port of the scheme. ``allow_private``: whether loopback,
+    private and shared addresses are allowed; link-local, multicast, unspecified and reserved ones
+    are always refused. ``bytes_max``: the size of a text.
 
     ``base``: the directory to which paths of texts are relative; "": the first root. For one job
     (:meth:`of_job`), ``files`` are the only files that may be read as texts, and ``output_roots``
-    the directories below which it may write; ``roots`` are then for reading. None: ``roots`` apply.
+    the directories below which it may write; ``roots`` are then for reading. If ``files`` or
+    ``output_roots`` is None, ``roots`` apply in its place.
     """
 
     roots: tuple[str, ...] = ()
@@ -198,7 +200,7 @@ class FetchPolicy(Struct, frozen=True):
         return False
 
     def refusal_of_address(self, address: str) -> str:
-        """Why no connection to ``address`` is allowed; "" if it is."""
+        """Why no connection to ``address`` is allowed; "" if connections are allowed."""
         kind = address_kind(address)
         if not kind or (self.allow_private and kind in _OURS):
             return ""

@@ -13,9 +13,9 @@ from dsort.storage.bucket import ObjectInfo, RandomReads
 from dsort.storage.transport import Transport
 
 LEAST_BYTES_PER_S: Final = 4096
-"""A reply that is slower on average, after the seconds of a request, is given up: the timeout of a
-socket ends a silence only, and a server that sends a byte now and then would hold a read for
-ever."""
+"""A read of N bytes fails if it takes longer than the time limit of a request plus the time of N
+bytes at this speed. The timeout of a socket ends only a silence: with it alone, a server that sends
+a byte now and then would hold a read for ever."""
 
 
 class ByteStream(Protocol):
@@ -28,13 +28,13 @@ class ByteStream(Protocol):
         ``TransientStorageError`` if the connection breaks."""
 
     def close(self) -> None:
-        """Release the object without waiting for unread bytes."""
+        """Release the reply without waiting for unread bytes."""
 
 
 class PinnedObject(ClosesOnExit):
-    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for its bytes alone. It
-    fails if the object differs from ``info`` by then. Opening makes no request. Any number of
-    threads may use it at once.
+    """See :class:`~dsort.storage.bucket.ReadObject`. Each read is a request for its bytes alone,
+    and fails if the object differs from ``info`` by then. Opening makes no request. Any number of
+    threads may use the object at once.
 
     ``fetch(start, stop)`` returns bytes ``start:stop`` of that content (``stop`` None: to the end),
     or raises ``ChangedInputError``. A read that is cut short continues where it stopped.
@@ -56,7 +56,7 @@ class PinnedObject(ClosesOnExit):
         self._transport = transport
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object is too short."""
         view = self._checked(buffer, offset)
         self._transport.limiter.take(len(view))
         if len(view):
@@ -125,8 +125,8 @@ class PinnedObject(ClosesOnExit):
 
 
 class ObjectReader(PinnedObject):
-    """An object that is read in order: by one request, or by several after failures. For one thread
-    at a time.
+    """An object that is read in order: by one request, or by several after failures. Only one
+    thread at a time may use the reader.
 
     ``stream``: the object from its first byte on. ``pool`` returns threads for large reads.
     """
@@ -150,7 +150,7 @@ class ObjectReader(PinnedObject):
         self._pool = pool
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object ends before that."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the object is too short."""
         view = self._checked(buffer, offset)
         for window in self._transport.limiter.windows(len(view)):
             part, at = view[window], offset + window.start

@@ -160,7 +160,7 @@ class ObjectClient(Protocol):
         """Store a small object; False if it exists already."""
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object; False unless the present one has ``etag``."""
+        """Store a small object; False unless the present object has ``etag``."""
 
     def delete(self, names: Sequence[str]) -> None:
         """Remove objects. Missing objects are no error."""
@@ -196,7 +196,7 @@ class ObjectBucket:
         limits: StoreLimits,
         transport: Transport | None = None,
     ) -> None:
-        """``transport``: None for one by ``limits``."""
+        """``transport``: if None, it is made from ``limits``."""
         self.uri: str = uri
         self.transport = transport or Transport(limits)
         self._objects = client
@@ -249,10 +249,10 @@ class ObjectBucket:
         return self.ask(f"find {name}", partial(self._objects.head, checked(name)))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
-        """Many objects are searched in a listing, as long as a listing is cheaper than a request
-        for each. The rest is requested one by one, several at once. If a complete listing lacks
-        only a few names, these are requested, too: otherwise an incomplete listing would make them
-        count as lost."""
+        """Many names are looked up in a listing, as long as a listing is cheaper than a request for
+        each name. The other names are requested one by one, several at once. If the listing lacks
+        only a few names at its end, these are requested, too: a store may have left them out, and
+        their objects would count as lost."""
         wanted = {checked(name) for name in names}
         found: dict[str, ObjectInfo] = {}
         is_complete = False
@@ -336,7 +336,8 @@ class ObjectBucket:
 
     def write_new(self, name: str, data: bytes) -> bool:
         """Store a small object; False if it exists already. Uses a conditional request; if the
-        store has none, a request before the write."""
+        store does not support conditions, a request before the write finds out whether the object
+        exists."""
         return self._write_certainly(name, data, partial(self._objects.put_new, name, data))
 
     def write_over(self, name: str, data: bytes, etag: str) -> bool:
@@ -345,8 +346,8 @@ class ObjectBucket:
 
     def _write_certainly(self, name: str, data: bytes, put: Callable[[], bool]) -> bool:
         """If the reply to an earlier try was lost, that try may have stored the object. So the
-        object is read back; if it equals ``data``, the result is True. So ``data`` has to identify
-        its writer."""
+        object is read back, and the result is True if it equals ``data``. Therefore ``data`` has to
+        identify its writer."""
         checked(name)
         self.transport.limiter.take(len(data))
         may_be_ours = False
@@ -393,7 +394,7 @@ class ObjectBucket:
             return self._threads
 
     def _delete_internal(self, token_prefixes: Sequence[str]) -> None:
-        """Remove all objects under ``token_prefixes``, those of the first one first. One listing
+        """Remove all objects under ``token_prefixes``, one prefix after the other. One listing
         covers all of them, because few other objects are in it."""
         check_token_prefixes(token_prefixes)
         names = [info.name for info in self._listed(common_prefix(token_prefixes))]
@@ -408,14 +409,14 @@ class StagedInStore(ClosesOnExit):
     all bytes."""
 
     def __init__(self, what: str) -> None:
-        """``what``: its name in messages."""
+        """``what``: the name of the object in messages."""
         self._what = what
         self._size_bytes = 0
         self._receipt = ""
 
     def _check_order(self, offset: int, *, is_over: bool = False) -> None:
-        """``InvariantError`` unless ``offset`` is where the last write ended, and none is after
-        ``finish``."""
+        """``InvariantError`` if ``offset`` is not where the last write ended, after ``finish``, or
+        if ``is_over``."""
         if offset != self._size_bytes or self._receipt or is_over:
             raise InvariantError(
                 f"{self._what} is written at byte {offset}; {self._size_bytes} bytes are there"
@@ -432,7 +433,7 @@ class StagedInStore(ClosesOnExit):
         return self._size_bytes
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Not available: it can be read only after it is published."""
+        """Not available: the object can be read only after it is published."""
         raise InvariantError(f"{self._what} is read before it is published")
 
 

@@ -70,8 +70,8 @@ _KINDS: tuple[tuple[type[BaseException], Meaning], ...] = (
     (obs.PreconditionError, PRECONDITION_FAILED),
     (obs.NotModifiedError, PRECONDITION_FAILED),
     (obs.NotSupportedError, Meaning(StorageError, "the store does not offer that")),
-    (obs.InvalidPathError, Meaning(StorageError, "obstore does not take a name in there")),
-    (ValueError, Meaning(StorageError, "obstore does not take the name")),
+    (obs.InvalidPathError, Meaning(StorageError, "obstore does not accept a name in the listing")),
+    (ValueError, Meaning(StorageError, "obstore does not accept the name")),
 )
 
 _TEXTS: tuple[tuple[str, Meaning], ...] = (
@@ -151,9 +151,9 @@ class _Chunks:
 
 
 class ObstoreClient:
-    """See :class:`~dsort.storage.objects.ObjectClient`. ``prefix``: of the bucket, in
-    ``store``. ``scheme``: that of the bucket; with ``http`` and ``https``, objects can only be
-    read.
+    """See :class:`~dsort.storage.objects.ObjectClient`. ``prefix``: the prefix of the bucket in
+    ``store``. ``scheme``: the scheme of the bucket; with ``http`` and ``https``, objects can only
+    be read.
     """
 
     def __init__(self, store: ObjectStore, *, uri: str, scheme: str, prefix: str = "") -> None:
@@ -183,16 +183,16 @@ class ObstoreClient:
         return True
 
     def create(self) -> None:
-        """``ObjectNotFoundError`` if it does not exist; dsort makes none, because that needs more
-        than a name."""
+        """``ObjectNotFoundError`` if the bucket does not exist: dsort cannot make it, because that
+        needs more than a name."""
         if not self.exists():
             raise ObjectNotFoundError(
                 f"there is no bucket {self.uri}", hint=_MAKE_HINTS.get(self._scheme, "make it")
             )
 
     def pages(self, prefix: str) -> Iterator[list[ObjectInfo]]:
-        """All objects whose names begin with ``prefix``. Filters, because obstore lists whole
-        folders."""
+        """All objects whose names begin with ``prefix``. The names are filtered here, because
+        obstore lists whole folders."""
         if self._is_web:
             dataset = dataset_of_page(self.uri)
             hint = f'write "{dataset}"' if dataset else "name the shards, by a template or a list"
@@ -273,7 +273,7 @@ class ObstoreClient:
         return True
 
     def copy(self, source: str, target: str, action: str, *, overwrite: bool) -> None:
-        """Let the store copy an object. ``action``: the purpose of that."""
+        """Let the store copy an object. ``action``: the purpose of the copy."""
         with self.doing(action):
             obstore.copy(self.store, self.key(source), self.key(target), overwrite=overwrite)
 
@@ -330,7 +330,7 @@ def _info(name: str, meta: ObjectMeta) -> ObjectInfo:
 
 
 _MADE_UP = "time-size:"
-"""With this begin the ETags of servers that send none: time and size replace them."""
+"""The prefix of the ETags that dsort makes, from time and size, for servers that send no ETags."""
 
 
 _GATHERED_BYTES = 1 << 20  # slices may be small, and each call of obstore takes time
@@ -387,9 +387,9 @@ class ObstoreBucket(ObjectBucket):
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         """Copy a staged object to ``name``, inside the store, and remove it.
 
-        Without ``overwrite``, an existing ``name`` is a ``StorageError``. But an object that is not
-        older than the staged one and has its size counts as the copy of an earlier, unfinished
-        call.
+        Without ``overwrite``, an existing ``name`` is a ``StorageError``. But an object that has
+        the size of the staged object, and is not older, counts as the copy that an earlier,
+        unfinished call made.
         """
         checked_token(token)
         checked(name)
@@ -502,7 +502,7 @@ class ObstoreStagedObject(StagedInStore):
         return self._receipt
 
     def close(self) -> None:
-        """Release it. An object that was not finished is never stored."""
+        """Release the writer. An object that was not finished is never stored."""
         self._writer = None
 
     def _flush(self) -> None:

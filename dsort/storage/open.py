@@ -51,12 +51,12 @@ def open_bucket(
         return LocalBucket(directory, policy=policy)
     if ref.scheme == "ais" and not ref.endpoint_url:
         raise SpecError(
-            f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
+            f"bucket {ref.uri}: the address of AIStore is not set", hint=AIS_ENDPOINT_HINT
         )
     limits = limits or StoreLimits()
     tries = retry_policy(limits, pause=pause)
     log.debug(
-        "bucket %s is open: %s attempts a request, in %.0f s",
+        "bucket %s is open: at most %s attempts for each request, within %.0f s",
         ref.uri,
         tries.tries_max,
         tries.seconds_max,
@@ -81,8 +81,8 @@ def open_pair(
     policy: FetchPolicy | None,
 ) -> tuple[Bucket, Bucket]:
     """(bucket that is read, bucket that is written). They share one bandwidth: the smallest limit
-    of all ``sources`` and ``targets``, or none if these have no limit. ``policy``: that of the
-    job."""
+    of all ``sources`` and ``targets``, or none if these have no limit. ``policy``: the policy of
+    the job."""
     places = [*sources, *targets]
     rates = [each.limits.bandwidth_max_bytes_per_s for each in places]
     rate = min((each for each in rates if each is not None), default=None)

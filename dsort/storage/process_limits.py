@@ -11,7 +11,9 @@ from pathlib import Path
 
 from dsort.errors import StorageFullError, WorkerLostError
 
-PROCESSES_HINT = "raise what limits processes and threads (ulimit -u, pids.max), or --workers 1"
+PROCESSES_HINT = (
+    "raise the limit of processes and threads (ulimit -u, pids.max), or give --workers 1"
+)
 UNLIMITED = 1 << 62
 """More than a process can have of anything."""
 _OWN_ADDRESSES_BYTES = 240 << 20
@@ -56,7 +58,7 @@ def explain_limits() -> Iterator[None]:
         yield
     except MemoryError:
         raise StorageFullError(
-            "dsort ran out of memory: it may have no more of it",
+            "dsort ran out of memory: a limit of the system allows no more",
             hint="raise the limit (ulimit -v), or give --max-memory and fewer --workers",
         ) from None
     except RuntimeError as error:

@@ -1,8 +1,8 @@
-"""Web requests whose redirections are followed by rules.
+"""Web requests that follow only redirections which the rules allow.
 
-A redirection leads to a server with TLS, or stays where the request began; few are followed in a
-row; and no other server gets the headers that are for the first one. Messages and errors never
-have the path or the query of a URL, which may be signed.
+A redirection leads to a server with TLS, or stays where the request began; at most
+``REDIRECTS_MAX`` are followed in a row; and only the first server gets the headers that are meant
+for it. Messages and errors never have the path or the query of a URL, which may be signed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 def _meaning_of_web_error(error: BaseException) -> Meaning | None:
     if isinstance(error, urllib3.exceptions.LocationValueError | ValueError):
-        return Meaning(StorageError, "the store sent its readers on to no URL")
+        return Meaning(StorageError, "the store redirects its readers to an invalid URL")
     if not isinstance(error, OSError | urllib3.exceptions.HTTPError):
         return None
     if "CERTIFICATE_VERIFY" in str(error):
-        text = "the store's certificate is not one that this machine trusts"
+        text = "this machine does not trust the store's certificate"
         hint = "set SSL_CERT_FILE to the certificate of its authority"
         return Meaning(StorageError, text, hint)
     text = f"the connection to the store failed ({type(error).__name__})"
@@ -59,7 +59,8 @@ WebErrors = partial(ObjectErrors, _meaning_of_web_error)
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
-    """(scheme, host, port) of ``url``. ``ValueError`` if it has none, or a user."""
+    """(scheme, host, port) of ``url``. ``ValueError`` if ``url`` lacks one of these, or has a
+    user."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname or "@" in parts.netloc:
         raise ValueError("it is no URL of a web server")
@@ -67,7 +68,7 @@ def origin_of(url: str) -> tuple[str, str, int]:
 
 
 def is_safe_place(url: str) -> bool:
-    """Whether others on the network cannot read what is sent to ``url``: it has TLS, or is this
+    """Whether a request to ``url`` is hidden from the network: ``url`` has TLS, or leads to this
     machine."""
     scheme, host, _ = origin_of(url)
     return scheme == "https" or _is_loopback(host)
@@ -81,9 +82,10 @@ def _is_loopback(host: str) -> bool:
 
 
 class Reply(Struct, frozen=True):
-    """The last reply of a chain of redirections. ``said``: the headers of the replies of the first
-    server, of which the earlier ones count. ``moved_to``: the URL of this reply on another server,
-    or "" if no other server was reached. ``seconds_max``: in which all of ``text`` has to come."""
+    """The last reply of a chain of redirections. ``said``: the headers of all replies of the first
+    server; of several headers with one name, the earliest. ``moved_to``: the URL of this reply on
+    another server, or "" if no other server was reached. ``seconds_max``: the time in which all of
+    ``text`` has to arrive."""
 
     raw: BaseHTTPResponse
     said: Mapping[str, str]
@@ -110,13 +112,13 @@ class Reply(Struct, frozen=True):
         return b"".join(pieces)
 
     def close(self) -> None:
-        """Drop the rest of the body, if it is long with its connection."""
+        """Drop the rest of the body; if the rest is long, the connection is closed, too."""
         _settle(self.raw)
 
 
 class RuledWeb:
-    """Makes requests to one server, and to those that it sends on to. ``headers``: only for the
-    server of ``home``, a URL. Used by several threads at once."""
+    """Makes requests to the server of the URL ``home``, and to servers to which it redirects.
+    ``headers``: only for the server of ``home``. Used by several threads at once."""
 
     def __init__(self, home: str, limits: StoreLimits, headers: Mapping[str, str]) -> None:
         self._home = origin_of(home)
@@ -144,8 +146,8 @@ class RuledWeb:
         self, method: str, url: str, headers: Mapping[str, str], *, leaves: bool = True
     ) -> Reply:
         """The reply to a request, whatever its status; the caller reads or closes it. ``leaves``:
-        whether redirections to other servers are followed; a reply that is one is returned
-        otherwise. ``StorageError`` for redirections that are not followed."""
+        whether redirections to other servers are followed; if not, such a redirection is returned.
+        ``StorageError`` for redirections that are not followed."""
         said: dict[str, str] = {}
         seconds_max = self._limits.request_seconds_max
         for _ in range(REDIRECTS_MAX + 1):
@@ -162,13 +164,13 @@ class RuledWeb:
             if not leaves and origin_of(url) != self._home:
                 return Reply(raw, said, "", seconds_max)
             _settle(raw)
-        raise StorageError(f"the store sends its readers on more than {REDIRECTS_MAX} times")
+        raise StorageError(f"the store redirects its readers more than {REDIRECTS_MAX} times")
 
     def body_sent_on(
         self, url: str, wanted: str, head: Callable[[], Mapping[str, Any]], action: str
     ) -> tuple[dict[str, Any], WebBody]:
-        """(the fields of a reply of GetObject, the body) from ``url``, to which an S3 gateway has
-        sent its reader on. ``wanted``: the range as a header, or "". ``head``: requests the facts
+        """(the fields of a reply of GetObject, the body) from ``url``, to which an S3 gateway
+        redirects its reader. ``wanted``: the range as a header, or "". ``head``: requests the facts
         of the object.
 
         The server of bytes has ETags of its own, so the gateway is asked for the facts of the
@@ -186,8 +188,8 @@ class RuledWeb:
             whole = given.rpartition("/")[2] or length
             if whole != str(found["ContentLength"]) or not re.fullmatch(_NATURAL, length):
                 raise TransientStorageError(
-                    f"cannot {action}: the reply is about {whole[:20] or 'no'} bytes, the object "
-                    f"has {found['ContentLength']:,}"
+                    f"cannot {action}: the reply is for an object of {whole[:20] or 'no'} bytes, "
+                    f"the object has {found['ContentLength']:,}"
                 )
         except BaseException:
             reply.raw.close()
@@ -204,7 +206,7 @@ class RuledWeb:
         stays = there == self._home or (_is_loopback(host) and _is_loopback(self._home[1]))
         if scheme != "https" and not stays:
             raise StorageError(
-                f"the store sends its readers on to {scheme}://{host}, which has no TLS"
+                f"the store redirects its readers to {scheme}://{host}, which has no TLS"
             )
 
     def _send(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
@@ -225,8 +227,8 @@ class RuledWeb:
         )
 
     def _pool(self, url: str) -> urllib3.PoolManager:
-        """The connections for ``url``, by the proxy of the environment if it has one. This machine
-        is reached without one, which would read the headers on the way."""
+        """The connections for ``url``, through the proxy that the environment sets, if any. This
+        machine is reached without a proxy, because a proxy could read the headers."""
         scheme, host, _ = origin_of(url)
         is_direct = _is_loopback(host) or proxy_bypass(host)
         proxy = "" if is_direct else getproxies().get(scheme, "")
@@ -239,8 +241,8 @@ class RuledWeb:
 
 
 def _proxied(proxy: str, **more: Any) -> urllib3.PoolManager:
-    """The connections by ``proxy``, which may have a user and a password, and no scheme.
-    ``StorageError``, which does not quote it, for any other kind of proxy."""
+    """The connections through ``proxy``, which may have a user and a password, and may lack a
+    scheme. ``StorageError``, which does not quote ``proxy``, if its scheme is not HTTP or HTTPS."""
     url = proxy if "://" in proxy else f"http://{proxy}"
     try:
         auth = parse_url(url).auth

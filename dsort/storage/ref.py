@@ -1,4 +1,4 @@
-"""References to buckets: :class:`BucketRef`, and checks of the texts that name one.
+"""References to buckets: :class:`BucketRef`, and checks of the texts that name a bucket.
 
 The :mod:`~dsort.storage.registry` parses these texts with the functions here. Messages never repeat
 a user, a password or a query, which may be secrets.
@@ -18,7 +18,8 @@ _PLAIN = ("", "file")
 STREAM: Final = "stream"
 """The scheme of standard input and output, which specs write as ``-``."""
 PIPE: Final = "pipe"
-"""The scheme of the output of programs. The path is their arguments, as a JSON list."""
+"""The scheme of the output of a program. The path is the program and its arguments, as a JSON
+list."""
 
 
 def object_uri(bucket_uri: str, name: str) -> str:
@@ -40,8 +41,8 @@ class BucketRef(Struct, frozen=True):
     - ``s3``, ``gs``, ``az``, ``ais``: ``path`` is ``bucket`` or ``bucket/prefix``
     - ``http``, ``https``: ``path`` is ``host[:port]`` or ``host[:port]/prefix``; read-only
     - ``stream``: standard input, or standard output; ``path`` is ``-``
-    - ``pipe``: the output of a program; ``path`` is its arguments as JSON
-    - that of any other store in the registry
+    - ``pipe``: the output of a program; ``path`` is the program and its arguments, as a JSON list
+    - the scheme of any other store in the registry
 
     Paths are ``/``-separated, without ``..`` and empty parts, and decoded: ``%20`` of a URI is a
     space here. ``endpoint_url``, ``region`` and ``profile`` ("" where they are not given) set how
@@ -59,7 +60,7 @@ class BucketRef(Struct, frozen=True):
         """The one canonical text of this bucket: ``images``, ``file:///data/images`` or
         ``s3://bucket/prefix``.
 
-        Only characters that have another meaning in a URI are encoded (``% # ?``).
+        Only ``%``, ``#`` and ``?`` are encoded, because they have a special meaning in a URI.
         """
         if self.scheme in ("", STREAM):
             return self.path
@@ -69,7 +70,7 @@ class BucketRef(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the URI says everything: there is no endpoint, region or profile."""
+        """Whether the URI is the whole reference: there is no endpoint, region or profile."""
         return not (self.endpoint_url or self.region or self.profile)
 
     @property
@@ -130,8 +131,8 @@ def shown(text: str) -> str:
 
 
 def has_user(authority: str, rest: str) -> bool:
-    """Whether ``rest``, which begins with its ``authority``, has a ``user:password@`` there. A
-    password may contain a slash."""
+    """Whether ``rest`` begins with ``user:password@``. ``authority``: the part of ``rest`` before
+    its first slash, which may be a slash of the password."""
     if "@" in authority:
         return True
     is_port = authority.endswith("]") or authority.rpartition(":")[2].isdecimal()

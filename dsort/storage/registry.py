@@ -41,7 +41,8 @@ DIRECTORY_SCHEMES: Final = ("", "file")
 limits and retries."""
 
 NAME_PATTERN: Final = r"(?=.{1,255}$)[A-Za-z0-9_-](?:[A-Za-z0-9_-]|\.(?!\.))*"
-"""The bucket names that servers with an endpoint of their own allow at most."""
+"""The pattern of bucket names on a server with an endpoint of its own, whose rules may be milder
+than those of the provider."""
 _NAME_RULE: Final = "bucket names have letters, digits, dots, hyphens and underscores"
 
 EXAMPLES: Final = 'e.g. "images", "file:///data/images" or "s3://bucket/images"'
@@ -59,12 +60,12 @@ _ALMOST = r"([A-Za-z][A-Za-z0-9]*)(?::/?|//|:///+)([^/:].*)?"
 class Store:
     """One kind of store: the names of its buckets, and how a bucket is opened.
 
-    ``schemes``: those of its URIs, the usual one first. ``provider``: AIStore's name for it.
+    ``schemes``: the schemes of its URIs, the usual one first. ``provider``: AIStore's name for it.
     ``aliases``: other schemes that people write. ``reach``: those of ``endpoint_url``, ``region``
     and ``profile`` that the store uses. ``is_read_only``: its buckets cannot be written;
     ``write_hint``: the place to write to instead. ``is_listed``: its buckets can be listed.
-    ``name_pattern``, ``name_rule``: valid names of buckets, and the rule in words.
-    ``web_address``: matches hosts with its buckets; a group ``bucket`` may name the bucket.
+    ``name_pattern``, ``name_rule``: valid names of buckets, and the rule in words. ``web_address``:
+    matches hosts with its buckets; a group ``bucket`` may name the bucket.
     """
 
     schemes: tuple[str, ...]
@@ -81,7 +82,8 @@ class Store:
     def parse(self, scheme: str, uri: str) -> BucketRef:
         """The bucket of ``uri``, which begins with ``scheme://``, or with an alias of it.
 
-        ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none.
+        ``%20`` and the like are decoded. ``BucketTextError``, with a hint, if ``uri`` names no
+        bucket.
         """
         bucket, prefix = _split(uri)
         return store_ref(scheme, decoded(bucket, uri), decoded(prefix, uri), written=uri)
@@ -99,7 +101,7 @@ class Store:
 
     def fixed(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> BucketRef:
         """The reference of the present state of the bucket ``ref``, in a store that keeps earlier
-        states; ``ref`` itself in all others. A job reads its inputs by it."""
+        states; ``ref`` itself in all other stores. A job reads its inputs by this reference."""
         return ref
 
 
@@ -149,7 +151,7 @@ class _ObstoreStore(Store):
 
     def open(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> Bucket:
         # This import loads obstore, which jobs over directories do not need.
-        with needing("clouds", f"what speaks with {ref.scheme}:// buckets"):
+        with needing("clouds", f"the library for {ref.scheme}:// buckets"):
             from dsort.storage.obstore import ObstoreBucket
 
         return ObstoreBucket.of(ref, limits, transport)
@@ -174,7 +176,7 @@ class _Azure(_ObstoreStore):
     name_pattern = r"\$(?:root|web|logs)|(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+"
     name_rule = (
         "Azure container names have 3 to 63 characters: a-z, 0-9 and single hyphens; the account "
-        "is no part of them, but of AZURE_STORAGE_ACCOUNT_NAME or the endpoint_url"
+        "belongs in AZURE_STORAGE_ACCOUNT_NAME or the endpoint_url, not in the name"
     )
     web_address = r"[a-z0-9]+\.(?:blob|dfs)\.core\.windows\.net"
 
@@ -231,8 +233,8 @@ STORES: Final[Registry[Store]] = Registry(
 def open_object_bucket(
     ref: BucketRef, limits: StoreLimits, transport: Transport | None = None
 ) -> Bucket:
-    """The bucket ``ref``, opened by its store: see :meth:`Store.open`. ``transport``: None for one
-    by ``limits``."""
+    """The bucket ``ref``, opened by its store: see :meth:`Store.open`. ``transport``: if None, it
+    is made from ``limits``."""
     from dsort.storage.transport import Transport
 
     store = store_of(ref.scheme)
@@ -262,8 +264,8 @@ def provider_of(scheme: str) -> str:
 
 
 def scheme_of(provider: str) -> str | None:
-    """The usual scheme of the buckets of ``provider``, which may also be a scheme; None if it is
-    unknown. It is also None for the provider of web servers, because these have two schemes."""
+    """The usual scheme of the buckets of ``provider``, which may also be a scheme. None if
+    ``provider`` is unknown, and for the provider of web servers, because these have two schemes."""
     if provider not in STORES and provider not in {each.provider for each in stores()}:
         STORES.load_installed()
     for scheme, store in STORES.items():
@@ -285,8 +287,8 @@ def split_scheme(text: str) -> tuple[str, str] | None:
 def parse_store_uri(text: str) -> BucketRef:
     """The bucket that a URI such as ``s3://bucket/prefix`` or ``https://host/prefix`` names.
 
-    ``%20`` and the like are decoded. ``BucketTextError`` with a hint if it names none. Not for
-    directories.
+    ``%20`` and the like are decoded. ``BucketTextError`` with a hint if ``text`` names no bucket.
+    Not for directories.
     """
     scheme, _ = split_scheme(text) or ("", text)
     store = store_of(scheme)
@@ -383,7 +385,7 @@ def _unknown_scheme(scheme: str, text: str) -> BucketTextError:
 
 def parse_address(uri: str) -> BucketRef:
     """The bucket that a text outside of specs names: a URI, or a directory under the data root,
-    whose name may be any. ``SpecError`` for any other text."""
+    which may have any name. ``SpecError`` for any other text."""
     try:
         return parse_text(uri, any_directory=True)
     except BucketTextError as error:
@@ -392,10 +394,10 @@ def parse_address(uri: str) -> BucketRef:
 
 def parse_text(text: str, *, any_directory: bool = False) -> BucketRef:
     """The bucket that ``text`` names: a URI, a directory under the data root, or ``-`` for standard
-    input and output. ``BucketTextError`` if it names none.
+    input and output. ``BucketTextError`` if ``text`` names no bucket.
 
-    ``any_directory``: directories may have names that specs do not allow, such as those that are
-    not UTF-8, and ``-`` is one.
+    ``any_directory``: directories may have names that specs do not allow, such as names that are
+    not UTF-8, and ``-`` is the name of a directory.
     """
     if text == "-" and not any_directory:
         return BucketRef(STREAM, text)
@@ -448,8 +450,8 @@ def bare_name(name: str) -> BucketRef:
 
 
 def clean_path(path: str, text: str) -> str:
-    """``path`` without slashes that do not count. ``BucketTextError``, which quotes ``text``, for
-    invalid parts."""
+    """``path`` without empty parts. ``BucketTextError``, which quotes ``text``, for invalid
+    parts."""
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise BucketTextError(f'"{text}" names no directory')

@@ -26,7 +26,7 @@ PARTS_WANTED_MAX = 64  # stores bill each part as a request
 ETAGS_KEPT_MAX = 16
 """A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
 upload is completed, one request for each thousand: the coordinator holds all receipts at once, and
-with 36 bytes for each part of 16 MiB, those of a petabyte would take 2 GB."""
+with 36 bytes for each part of 16 MiB, the ETags of a petabyte would take 2 GB."""
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:
@@ -74,7 +74,7 @@ def _part_bytes(sizes: Int64s, limits: StoreLimits) -> Int64s:
     """The size of the parts of uploads of ``sizes``: ``limits.part_bytes``;
     ``limits.part_bytes_max`` where that would make more than 64 parts; as large as needed where
     there would be too many parts for the API. There are few different sizes, because the buffers of
-    each are kept."""
+    each size are kept."""
     many = sizes > PARTS_WANTED_MAX * limits.part_bytes
     wanted = np.where(many, max(limits.part_bytes, limits.part_bytes_max), limits.part_bytes)
     needed = -(-sizes // PARTS_MAX)

@@ -21,15 +21,15 @@ from dsort.storage.ref import BucketRef
 
 APART: Final = "//"
 _OWN_DEPTH: Final = 3
-"""Internal prefixes with this many parts, such as ``.dsort/<job>/staged/``, are those of objects
-that wait for their names."""
+"""Internal prefixes with at least this many slashes, such as ``.dsort/<job>/staged/``, are prefixes
+of objects that wait for their names."""
 
 Tokens = Mapping[str, tuple[str, str]]
 
 
 class BucketPlace(Struct, frozen=True):
-    """The place of one of several buckets. ``name``: "" for an only bucket, and for the main bucket
-    of outputs."""
+    """The place of one of several buckets. ``name``: "" for a single bucket, and for the main
+    bucket of outputs."""
 
     name: str
     ref: BucketRef
@@ -76,7 +76,7 @@ def open_inputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], B
 
 def open_outputs(places: Sequence[BucketPlace], opened: Callable[[BucketPlace], Bucket]) -> Bucket:
     """The one bucket of ``places``, or all of them as one bucket, with the first as the main
-    one."""
+    bucket."""
     main, *others = places
     if not others:
         return opened(main)
@@ -94,8 +94,8 @@ def routed_outputs(main: Bucket, others: Mapping[str, Bucket]) -> Routed:
 
 
 def bucket_named(bucket: Bucket, name: str) -> Bucket:
-    """The bucket ``name`` among several; ``bucket`` itself if it is the only one, with the name
-    ""."""
+    """The bucket ``name`` among several buckets; ``bucket`` itself if it is a single bucket, with
+    the name ""."""
     if isinstance(bucket, Routed):
         return bucket.buckets[name]
     assert not name
@@ -108,8 +108,8 @@ def bucket_for(bucket: Bucket, name: str) -> Bucket:
 
 
 class Routed:
-    """The buckets ``buckets``, by name, as one. The last one is the main bucket if its name is "":
-    without a main bucket, they are only read."""
+    """Several ``buckets``, by name, as one bucket. The bucket with the name "" is the main bucket,
+    and comes last. Without a main bucket, all are only read."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Routed:
 
     @property
     def others(self) -> Mapping[str, Bucket]:
-        """The buckets besides the main one, by name."""
+        """The buckets other than the main bucket, by name."""
         return {name: bucket for name, bucket in self.buckets.items() if name}
 
     def route(self, name: str) -> tuple[Bucket, str]:
@@ -138,7 +138,7 @@ class Routed:
         bucket, which a manifest of another program may name."""
         at, inside = self._split(name)
         if at not in self.buckets:
-            whose = "none of the inputs" if self.main is None else "the bucket of no output"
+            whose = "none of the inputs" if self.main is None else "none of the outputs' buckets"
             raise ObjectNotFoundError(f"{name} is in {whose}")
         return self.buckets[at], inside
 
@@ -152,9 +152,10 @@ class Routed:
             each.create()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Each bucket has its own order. Inputs follow one another, by name. Of outputs, an empty
-        prefix lists the objects of all buckets, the main one first; an internal prefix of a job
-        lists the objects that wait for their names in any bucket."""
+        """The buckets are listed one after the other, so only the objects of one bucket are in
+        order. Inputs are listed in the order of their names. For outputs, an empty prefix lists the
+        objects of all buckets, the main bucket first; an internal prefix of a job lists the objects
+        that wait for their names in any bucket."""
         if self.main is None:
             for name in sorted(self.buckets, key=lambda name: f"{name}/".encode()):
                 start = f"{name}/"
@@ -217,7 +218,7 @@ class Routed:
         bucket.delete(inside)
 
     def stage(self, token: str, *, name: str = "", size_bytes: int | None = None) -> StagedObject:
-        """Staged objects, and replaced objects that are kept, are in the bucket to which their name
+        """Staged objects, and replaced objects that are kept, are in the bucket to which ``name``
         belongs."""
         bucket, inside = self._route_to_write(name)
         return bucket.stage(token, name=inside, size_bytes=size_bytes)
@@ -248,8 +249,8 @@ class Routed:
             each.make_durable()
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
-        """Discards in all buckets, in the main one last: while another bucket has files of a job,
-        the main bucket still shows which job they belong to."""
+        """Discards in all buckets, in the main bucket last: while another bucket has files of a
+        job, the main bucket still shows to which job they belong."""
         self._check_writable()
         inside = self._by_bucket(names)
         for name, bucket in self.buckets.items():

@@ -1,5 +1,5 @@
-"""Objects that dsort keeps in buckets: reads them, without trust in their content, and stages them,
-so that they get their names later."""
+"""Reads the objects that dsort keeps in buckets, without trust in their content, and stages
+objects, which get their names later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_small(bucket: Bucket, name: str, *, bytes_max: int) -> bytes:
             raise StorageError(
                 f"{name} in {bucket.uri} has {size_bytes:,} bytes, and is to have {bytes_max:,} at "
                 "most",
-                hint="dsort did not write it so: look who may write to the bucket",
+                hint="dsort did not write it so: check who may write to the bucket",
             )
         return read_bytes(opened, 0, size_bytes)
 
@@ -93,8 +93,8 @@ def stage(
     replaces: bool = False,
     may_exist: bool = True,
 ) -> Staged:
-    """Store ``pieces``, ``size_bytes`` together, under ``token``. ``may_exist``: whether an earlier
-    attempt may have stored an object under it."""
+    """Stage ``pieces``, which have ``size_bytes`` bytes in all, under ``token``. ``may_exist``:
+    whether an earlier attempt may have staged an object under ``token``."""
     if may_exist:
         bucket.discard(token, names=[name])  # the earlier object may be longer
     digest, at = xxhash.xxh3_64(), 0

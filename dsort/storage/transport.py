@@ -1,5 +1,5 @@
 """Makes the requests to a store: the one place where a request is tried again. Buckets that are
-opened together, for one job, share what one of them has made to reach its store.
+opened together, for one job, share the clients that the first of them makes for a store.
 
 Backends raise ``TransientStorageError`` for requests that may succeed later. All other errors are
 passed on at once.
@@ -131,8 +131,8 @@ def opened_together() -> Iterator[None]:
 
 
 def made_once(key: Hashable, make: Callable[[], T]) -> T:
-    """The result of ``make``. Buckets that are opened together get the result for the first of them
-    with this key."""
+    """The result of ``make()``. Buckets that are opened together share one result for each ``key``:
+    ``make`` is called for the first of them only."""
     made = _made.get()
     if made is None:
         return make()

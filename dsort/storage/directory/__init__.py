@@ -1,5 +1,5 @@
 """Directories as buckets.
 
-``bucket`` is the bucket, and removes files without following links; ``files`` has the operations on
-single files: open files, listings, calls of Linux, and errors of the system as ``StorageError``.
+``bucket`` has the bucket, which removes files without following links; ``files`` has the operations
+on single files: open files, listings, calls of Linux, and errors of the system as ``StorageError``.
 """

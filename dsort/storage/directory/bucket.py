@@ -40,7 +40,7 @@ from dsort.storage.directory.os_errors import StorageErrors, storage_error_of
 from dsort.storage.network_policy import FetchPolicy
 
 RESERVED_BYTES_MIN = 1 << 20
-"""Room for smaller files is not reserved: that takes longer than writing them."""
+"""Room for smaller files is not reserved, because that takes longer than writing them."""
 _OPEN_TRIES_MAX = 10  # another process may remove the directory while it is still empty
 
 
@@ -55,8 +55,8 @@ class LocalBucket:
     seals_on_finish = False
 
     def __init__(self, directory: Path, *, policy: FetchPolicy | None = None) -> None:
-        """``policy``: where its files may really be, with links resolved; ``StorageAccessError``
-        for files elsewhere."""
+        """``policy``: where the files may really be, with links resolved. Files elsewhere are a
+        ``StorageAccessError``."""
         absolute = directory.absolute()
         self.uri: str = absolute.as_uri()
         self._root = absolute
@@ -79,7 +79,7 @@ class LocalBucket:
             return self._root.is_dir()
 
     def create(self) -> None:
-        """Make the directory, and those above it, if it does not exist."""
+        """Make the directory, and the directories above it, if it does not exist."""
         self._check(self._root / "x")
         with self._doing("create the directory"):
             self._root.mkdir(parents=True, exist_ok=True)
@@ -164,9 +164,10 @@ class LocalBucket:
 
     @contextlib.contextmanager
     def _held(self, path: Path | str) -> Iterator[str]:
-        """``path`` for a call that changes the file of that name. Under a policy, the path begins
-        at its directory, which is open and allowed. A link that replaces the directory meanwhile
-        has no effect. Whether the last part of ``path`` is followed depends on the call."""
+        """``path`` for a call that changes the file of that name. Under a policy, the returned path
+        begins at the open directory of the file, which the policy allows: a link that replaces the
+        directory meanwhile has no effect. Whether the last part of ``path`` is followed depends on
+        the call."""
         if self._policy is None:
             yield str(path)
             return
@@ -258,10 +259,11 @@ class LocalBucket:
         return LocalStagedObject(fd, token, self.uri)
 
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
-        """Rename a staged file to ``name`` in one step, and make the directories that it needs.
+        """Rename a staged file to ``name`` in one step, and make the directories that ``name``
+        needs.
 
         Without ``overwrite``, an existing ``name`` is a ``StorageError`` and stays as it is. If a
-        killed process had begun to publish the file, publishing it again completes that.
+        killed process had begun to publish the file, a second call completes this.
         """
         source, target = self._places(token, name)
         directory = target.rpartition("/")[0]
@@ -391,14 +393,14 @@ class LocalBucket:
         return self._root / name
 
     def _staged_path(self, token: str) -> str:
-        """The path of ``token`` as a string; ``_held`` checks the policy. For small files, making a
-        Path would take as long as the call."""
+        """The path of ``token`` as a string; ``_held`` checks the policy. For a small file, making
+        a ``Path`` would take as long as opening it."""
         encoded_token(token)
         return f"{self._root}/{token}"
 
     def _places(self, token: str, name: str) -> tuple[str, str]:
-        """The paths of ``token`` and ``name`` as strings, for ``_held``. Making two Paths would
-        take longer than a rename."""
+        """The paths of ``token`` and ``name`` as strings, for ``_held``. Making two ``Path``
+        objects would take longer than the rename."""
         encoded_name(name)
         return self._staged_path(token), f"{self._root}/{name}"
 
@@ -426,8 +428,8 @@ class LocalBucket:
 
     def _is_ours(self, path: Path) -> bool:
         """Whether a listed file belongs to the bucket, which is false for files that the policy
-        denies. Files that are elsewhere raise an error, because leaving them out could go
-        unnoticed."""
+        denies. A file that is elsewhere raises an error, because a file that is left out might not
+        be missed."""
         if self._policy is not None and self._policy.denies_path(self._real_path(path)):
             return False
         self._check(path)
@@ -463,9 +465,9 @@ class LocalBucket:
             return os.open(held, flags, 0o666)
 
     def _make_directories(self, directory: Path) -> set[Path]:
-        """Make ``directory`` and the missing directories above it, up to that of the bucket.
-
-        Returns the directories that get new entries by this, or by a new file in ``directory``.
+        """Make ``directory`` and the missing directories above it, up to the directory of the
+        bucket. Returns the directories that get a new entry: a new directory, or the file that the
+        caller makes in ``directory``.
         """
         if not self._root.is_dir():
             raise ObjectNotFoundError(f"there is no bucket {self.uri}", hint="make the directory")
@@ -548,7 +550,7 @@ def _open_directory(name: str, parent_fd: int) -> int:
             raise
         raise StorageAccessError(
             f"{name} is a link or a file where dsort keeps a directory of its own",
-            hint="dsort removes nothing behind links: look at it and remove it by hand",
+            hint="dsort removes nothing behind links: check it and remove it by hand",
         ) from error
 
 

@@ -21,7 +21,7 @@ _SLICES_PER_CALL_MAX = 1023  # IOV_MAX of Linux, less one for the kept bytes
 
 
 class DirectWrites(ClosesOnExit):
-    """A staged file, open once more, that is written in order."""
+    """A second descriptor of a staged file, which is written in order."""
 
     def __init__(self, fd: int) -> None:
         """``fd``: the file, open for direct writes; closed with this object."""
@@ -46,14 +46,14 @@ class DirectWrites(ClosesOnExit):
         return len(slices)
 
     def fill_block(self) -> bool:
-        """Fill up the last block with zeros, and write it. Return False if it was refused; then
-        ``kept`` is a whole block."""
+        """Fill up the last block with zeros, and write it. Return False if the write was refused;
+        then ``kept`` is a whole block."""
         self._keep(memoryview(bytes(ALIGNMENT_BYTES - self._kept_bytes)))
         return self._write_some(())
 
     def leave(self, file: StagedObject, slices: Sequence[memoryview] = ()) -> None:
-        """Close it. Writes the kept bytes, and ``slices`` after them, to ``file`` in the usual
-        way."""
+        """Write the kept bytes, and ``slices`` after them, to ``file`` in the usual way; then close
+        this object."""
         with self:
             left = [self.kept, *slices]
             if any(map(len, left)):

@@ -29,13 +29,13 @@ _AT_FDCWD = -100
 _TOGETHER_MIN = 16
 _TOGETHER_BYTES_MAX = 64 << 20
 _KERNEL_THAT_REPORTS = (5, 8)
-"""From this version on, ``syncfs`` reports bytes that could not be written."""
+"""From this version of Linux on, ``syncfs`` reports bytes that could not be written."""
 _SYNCED_AS_WHOLES: Final = frozenset({0xEF53, 0x58465342, 0x9123683E})
-"""ext2 to ext4, XFS, Btrfs: file systems of a disk of this machine. Others may sync single files,
-but do nothing for ``syncfs`` (FUSE)."""
+"""ext2 to ext4, XFS, Btrfs: file systems on disks of this machine, for which ``syncfs`` works.
+Others, such as FUSE, may sync single files, but do nothing for ``syncfs``."""
 _SYNC_FILE_RANGE_WAIT_BEFORE, _SYNC_FILE_RANGE_WRITE = 1, 2
 
-# The errors of file systems that do not support the call, which is then left out.
+# The errors of a file system that does not support the call; dsort then works without the call.
 _NOT_OFFERED = frozenset(
     {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EPERM, errno.ESPIPE}
 )
@@ -67,13 +67,14 @@ def reserve_room(fd: int, size_bytes: int) -> None:
     change.
 
     ``OSError`` (``ENOSPC``, ``EDQUOT``) if there is not enough room. Does nothing on a file system
-    that does not support it. Measured on ext4 with 64 MB files: writing gets 3 to 15 % faster,
-    never slower. ``os.posix_fallocate`` is no substitute: without support of the file system, libc
-    writes into every block, and so would destroy writes of other processes.
+    that does not support reservations. Measured on ext4 with 64 MB files: writing gets 3 to 15 %
+    faster, never slower. ``os.posix_fallocate`` is no substitute: without support of the file
+    system, libc writes into every block, and so would destroy writes of other processes.
     """
     if size_bytes <= 0:
         return
-    # Checked first, because a call that fails half-way keeps its room, and the disk stays full.
+    # Checked first, because a call that fails half-way keeps the room that it got: the disk stays
+    # full.
     room = os.fstatvfs(fd)
     held_bytes = os.fstat(fd).st_blocks * 512
     if size_bytes - held_bytes > room.f_bavail * room.f_frsize:
@@ -89,8 +90,8 @@ def reserve_room(fd: int, size_bytes: int) -> None:
 
 def wait_written(fd: int) -> None:
     """Return once no page of a file is being written to the disk. ``OSError`` if a page could not
-    be written, unless an earlier call has reported that. Starts no writes and does not flush the
-    disk: 1 µs."""
+    be written, unless an earlier call has reported this error. Starts no writes and does not flush
+    the disk: 1 µs."""
     if _libc.sync_file_range(
         fd, ctypes.c_int64(0), ctypes.c_int64(0), _SYNC_FILE_RANGE_WAIT_BEFORE
     ):
@@ -136,9 +137,9 @@ def rename_to_free_name(source: Path | str, target: Path | str) -> None:
 
 
 def link_or_move(source: Path, target: Path) -> None:
-    """Give the file ``source`` the name ``target``, in place of any file of that name. It is a hard
-    link, so that the file keeps the name ``source``, too; on a file system without hard links, it
-    is a rename."""
+    """Give the file ``source`` the name ``target``, in place of any file of that name. A hard link
+    does this, so the file keeps the name ``source``, too; on a file system without hard links, the
+    file is renamed."""
     try:
         if os.path.samestat(source.lstat(), target.lstat()):
             return
@@ -203,8 +204,8 @@ def receipt_of(status: os.stat_result) -> str:
 
 
 Entered = Callable[[bytes], None]
-"""Called with the name of the directory where a listing begins, and of each link to a directory,
-before its content is read. May raise errors."""
+"""Is called with the name of the directory where a listing begins, and of each link to a directory,
+before the content of the directory is read. May raise errors."""
 
 
 def _enter_all(name: bytes) -> None:
@@ -214,11 +215,12 @@ def _enter_all(name: bytes) -> None:
 def list_files(root: bytes, prefix: bytes, entered: Entered = _enter_all) -> Iterator[ObjectInfo]:
     """The regular files under ``root`` whose names (relative to it) begin with ``prefix``.
 
-    Links to files and to directories count as their targets. It leaves out: a link to a directory
-    above it, because the path would never end; entries that are no files (sockets, pipes, devices,
-    links to nothing: see ``list_broken_links``); and dsort's own files, unless ``prefix`` begins
-    with their prefix. One directory at a time is held in memory. ``ObjectNotFoundError`` if
-    ``root`` does not exist; ``OSError`` are passed on, except for files that vanish meanwhile.
+    Links to files and to directories count as their targets. Left out are: a link to a directory
+    above the link, because the path would never end; entries that are no files (sockets, pipes,
+    devices, links to nothing: see ``list_broken_links``); and dsort's own files, unless ``prefix``
+    begins with their prefix. Only the entries of the directories on the current path are in memory.
+    ``ObjectNotFoundError`` if ``root`` does not exist; ``OSError`` are passed on, except for files
+    that vanish meanwhile.
     """
     for name, status in _walk(root, prefix, entered=entered):
         if status is not None and stat.S_ISREG(status.st_mode):
@@ -236,8 +238,8 @@ def list_all(
 
 
 def list_broken_links(root: Path, prefix: str) -> Iterator[str]:
-    """The links to nothing, or to themselves, with names that begin with ``prefix``: those whose
-    targets ``list_files`` would list. Errors as in ``list_files``."""
+    """The links to nothing, or to themselves, with names that begin with ``prefix``. ``list_files``
+    would list them if they led to files. Errors as in ``list_files``."""
     for name, status in _walk(os.fsencode(root), os.fsencode(prefix), links_only=True):
         if status is None:
             yield os.fsdecode(name)
@@ -250,8 +252,8 @@ def _walk(
     links_only: bool = False,
     entered: Entered = _enter_all,
 ) -> Iterator[tuple[bytes, os.stat_result | None]]:
-    """Yield (name, status) of all entries but directories, None for links to nothing.
-    ``links_only``: skip entries that are no links."""
+    """Yield (name, status) of all entries that are no directories; the status of a link to nothing
+    is None. ``links_only``: skip entries that are no links."""
     base = prefix[: prefix.rfind(b"/") + 1]
     entered(base)
     chain = _chain_of(root, base)
@@ -389,7 +391,8 @@ class LocalReadObject(_OpenFile):
         self.info: ObjectInfo = info_of(name, status)
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the file ends before that."""
+        """Fill ``buffer`` from byte ``offset``. ``StorageError`` if the file ends before the buffer
+        is full."""
         if not self._is_streamed:
             # Measured with cold caches: 8 to 30 % faster. Not set for files that are only mapped.
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -397,13 +400,13 @@ class LocalReadObject(_OpenFile):
         self._fill(buffer, offset)
 
     def forget(self) -> None:
-        """Release the cached pages of the file, which would take room from others under a memory
-        limit."""
+        """Release the cached pages of the file, which would take room from other pages under a
+        memory limit."""
         self._view = None  # views that are in use stay mapped
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def mapping(self) -> memoryview | None:
-        """The whole file as a read-only view; None if the file system does not support that."""
+        """The whole file as a read-only view; None if the file system does not support mappings."""
         if self._view is None:
             if not self.info.size_bytes:
                 return memoryview(b"")
@@ -474,8 +477,8 @@ class LocalStagedObject(_OpenFile):
         return os.open(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Begin to write a range to the disk, without waiting for it. A hint: it does nothing where
-        the call is not supported."""
+        """Begin to write a range to the disk, without waiting for it. This is a hint: it does
+        nothing where the call is not supported."""
         start, length = ctypes.c_int64(offset), ctypes.c_int64(size_bytes)
         _libc.sync_file_range(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
 
@@ -489,8 +492,9 @@ class LocalStagedObject(_OpenFile):
             os.fdatasync(self._fd)
 
     def sync_with(self, files: Sequence[LocalStagedObject]) -> bool:
-        """Sync all of ``files``, including this one, by syncing their file system. False, without a
-        sync, if that is not worth it or not reliable (see ``sync_together``)."""
+        """Sync all of ``files``, including this one, by syncing their file system. Returns False,
+        without a sync, if the files are too large, or if their file systems differ or may not
+        support ``syncfs`` (see ``sync_together``)."""
         with self._doing("write to disk"):
             found = [os.fstat(each._fd) for each in files]
             if sum(each.st_size for each in found) > _TOGETHER_BYTES_MAX:
@@ -519,10 +523,10 @@ class LocalStagedObject(_OpenFile):
 
 
 def sync_together(staged: Sequence[object]) -> bool:
-    """Sync many small staged files by one call, which syncs their whole file system. False, without
-    a sync, if they are few, large, or not all on one disk that supports it. For 640 files of 100 KB
-    on ext4, ``syncfs`` takes 0.004 s of processor time, and ``fdatasync`` in 8 threads 0.13.
-    ``StorageError`` as for ``sync``.
+    """Sync many small staged files by one call, which syncs their whole file system. Returns False,
+    without a sync, if the files are few or large, or not all on one file system that supports
+    ``syncfs``. For 640 files of 100 KB on ext4, ``syncfs`` takes 0.004 s of processor time, and
+    ``fdatasync`` in 8 threads 0.13. ``StorageError`` as for ``sync``.
     """
     files = [each for each in staged if isinstance(each, LocalStagedObject)]
     if len(files) < max(_TOGETHER_MIN, len(staged)) or _kernel() < _KERNEL_THAT_REPORTS:

@@ -60,7 +60,7 @@ def storage_error_of(
     """The ``StorageError`` for ``error``.
 
     ``action`` completes "cannot ...", as in ``write a.tar``. ``bucket``: the URI of the bucket.
-    ``needed_bytes``: the room that was needed, for the message if there is none left.
+    ``needed_bytes``: the room that was needed, for the message about a full disk.
     """
     meaning = _MEANINGS.get(error.errno or 0)
     if meaning is None:
@@ -78,8 +78,8 @@ def storage_error_of(
 class StorageErrors:
     """A context that translates every ``OSError`` into ``StorageError``.
 
-    Arguments as for :func:`storage_error_of`. Other exceptions are not changed. (A class, not a
-    generator: it is used for every write, and costs a third of a microsecond.)
+    Arguments as for :func:`storage_error_of`. Other exceptions are not changed. (It is a class, not
+    a generator, because it is used for every write: it costs a third of a microsecond.)
     """
 
     __slots__ = ("_action", "_bucket", "_needed_bytes")

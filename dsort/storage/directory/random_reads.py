@@ -2,7 +2,7 @@
 
 For ``O_DIRECT``, the file is opened once more through ``/proc/self/fd``, so that it is the same
 file even if another file has its name now. File systems without direct reads (some of FUSE, older
-tmpfs) are read through the page cache, with the hint to keep nothing.
+tmpfs) are read through the page cache, which gets the hint to keep nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dsort.errors import StorageError
 from dsort.storage.directory.os_errors import StorageErrors
 
 ALIGNMENT_BYTES = 4096
-"""Direct reads, and the memory that they fill, begin and end at multiples of this size: no disk has
-larger blocks."""
+"""Direct reads, and the memory that they fill, begin and end at multiples of this size, because no
+disk has larger blocks."""
 
 
 class LocalRandomReads(ClosesOnExit):
@@ -63,7 +63,7 @@ class LocalRandomReads(ClosesOnExit):
                 done += got
 
     def _read_some(self, buffer: memoryview, offset: int) -> int:
-        # After a read that ended within a block, the next one is not aligned, so not direct.
+        # After a read that ended within a block, the next read is not aligned, so it is not direct.
         if self._direct >= 0 and not offset % ALIGNMENT_BYTES:
             try:
                 return os.preadv(self._direct, [buffer], offset)
@@ -141,9 +141,9 @@ class KernelReads(ClosesOnExit):
         self._events_at = ctypes.c_void_p(_address(memoryview(self._events)))
 
     def begin(self, reads: Sequence[tuple[int, int, memoryview, int]]) -> int:
-        """Begin ``reads``, given as (ticket, file descriptor, memory to fill, offset): as many as
-        may be in flight. Returns how many were begun, from the first on. ``OSError`` if the first
-        cannot be begun at all.
+        """Begin as many of ``reads`` as may be in flight, from the first on; each is (ticket, file
+        descriptor, memory to fill, offset). Returns how many were begun. ``OSError`` if the first
+        read cannot be begun at all.
 
         The memory has to stay valid until ``ended`` has returned the ticket."""
         count = min(len(reads), self.depth - self.in_flight)
@@ -159,7 +159,7 @@ class KernelReads(ClosesOnExit):
                 self._submit, self._context, ctypes.c_long(count), ctypes.byref(self._pointers)
             )
         except OSError as error:
-            # With no read in flight, no later call would find more room: then it is an error.
+            # With no read in flight, a later call would find no more room: then this is an error.
             if error.errno in _NOT_NOW and self.in_flight:
                 return 0
             raise
@@ -167,8 +167,8 @@ class KernelReads(ClosesOnExit):
         return begun
 
     def ended(self, least: int) -> list[tuple[int, int]]:
-        """(ticket, bytes read or a negative error number) of reads that have ended. It waits for at
-        least ``least`` of them, unless fewer are in flight or a signal arrives."""
+        """(ticket, bytes read or a negative error number) of reads that have ended. Waits for at
+        least ``least`` reads, unless fewer are in flight or a signal arrives."""
         least = min(least, self.in_flight)
         if not least:
             return []

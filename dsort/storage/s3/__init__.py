@@ -1,5 +1,5 @@
 """Buckets in S3 and in stores with its interface, by boto3.
 
-``bucket`` is the bucket, ``client`` makes its requests, ``replies`` reads the replies (checks,
+``bucket`` has the bucket, ``client`` makes its requests, ``replies`` reads the replies (checks,
 errors, listings), ``upload`` sends an object in parts, ``copies`` keeps objects that are replaced.
 """

@@ -80,7 +80,8 @@ class CompletionCondition:
 
     def _probe(self, name: str) -> bool:
         """Try to complete an upload over an existing object. Returns whether the store refused that
-        and kept the object. A store that fails here counts as one without the condition."""
+        and kept the object. If a request fails, the store counts as a store without the
+        condition."""
         client, target = self._client, self._client.target(name)
         before = b"before"
         try:
@@ -111,8 +112,8 @@ class CompletionCondition:
 
 
 _OPAQUE_ETAGS = ("ServerSideEncryption", "SSECustomerAlgorithm")
-"""If a reply has one of these fields with another value than AES256, an ETag is no MD5 and not made
-from those of parts (AWS, "Checking object integrity")."""
+"""If a reply has one of these fields with another value than AES256, the ETag is no MD5, and is not
+made from the MD5s of the parts (AWS, "Checking object integrity")."""
 
 log = logger_of("storage")
 
@@ -186,8 +187,8 @@ class S3Bucket(ObjectBucket):
         except PreconditionError:
             if not self._is_there(upload):
                 raise StorageError(
-                    f"cannot publish {name} in bucket {self.uri}: the store says that it exists, "
-                    "and that it does not"
+                    f"cannot publish {name} in bucket {self.uri}: the store reports that the name "
+                    "is taken, and that no object has it"
                 ) from None
         except ObjectNotFoundError:  # an earlier call may have completed it without returning
             if not self._is_result(upload):
@@ -201,7 +202,7 @@ class S3Bucket(ObjectBucket):
 
     def published(self, tokens: Mapping[str, tuple[str, str]]) -> set[str]:
         """The tokens of uploads that became objects. An upload that the store still lists as
-        unfinished has no name, even if an object with the same content has it."""
+        unfinished has no name yet, even if an object with the same content has that name."""
         return self._parted(tokens)[1]
 
     def keep_aside(self, name: str, token: str) -> str:
@@ -328,7 +329,7 @@ class S3Bucket(ObjectBucket):
         name."""
         if self._stat_or_none(upload.name) is None:
             return False
-        # If our upload still waits, an object with the same content is another one.
+        # If our upload still waits, an object with the same content comes from another upload.
         if self._is_waiting(upload) or not self._is_result(upload):
             raise NamesTakenError(
                 f"{upload.name} in bucket {self.uri} exists already", hint="remove it or rename it"
@@ -354,7 +355,7 @@ class S3Bucket(ObjectBucket):
         """Whether the object ``upload.name`` is the result of ``upload``, which no longer exists.
 
         Its ETag decides. Where ETags are no MD5s, size, number of parts and time decide, although
-        another upload to the same name could have the same.
+        another upload to the same name could have the same values.
         """
         find = partial(self._client.head_reply, upload.name)
         try:

@@ -1,8 +1,8 @@
 """The requests of a bucket in S3, made by botocore: :class:`S3Client`.
 
-It is botocore and not obstore, because it takes half of the processor time to read 1 GiB into a
-buffer, lists buckets with odd keys (``a//b``, a control character), and has uploads that another
-process can complete.
+The library is botocore and not obstore, because botocore takes half of the processor time to read 1
+GiB into a buffer, lists buckets with odd keys (``a//b``, a control character), and has uploads that
+another process can complete.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ from dsort.storage.s3.replies import (
 from dsort.storage.transport import made_once
 
 # --------------------------------------------------------------------------------------------------
-# Makes clients of S3 by boto3, once for all buckets that are reached in the same way.
-#
-# The forks of a process use its clients: to load boto3 and make one takes 0.4 s of processor
-# time.
+# Makes clients of S3 by boto3, once for all buckets that are reached in the same way. The forks of
+# a process use its clients: to load boto3 and make a client takes 0.4 s of processor time.
 
 
 DEFAULT_REGION = "us-east-1"
@@ -93,9 +91,9 @@ class _Inherited:
         self._until_s = time.monotonic() + _INHERITED_SECONDS_MAX
 
     def api(self, ref: BucketRef, limits: StoreLimits) -> S3Api:
-        """A client for the bucket ``ref``: that of the buckets that are opened together with it, if
-        they have one; in a new fork, that of its parent; else a new one, which searches for
-        credentials. Raises botocore's errors."""
+        """A client for the bucket ``ref``. In a new fork, it is the client of the parent process;
+        else the client of the buckets that are opened together with this one; else a new client,
+        which searches for credentials. Raises botocore's errors."""
         reached = ref.endpoint_url, ref.region, ref.profile, limits.request_seconds_max
         variables = tuple((key, each) for key, each in os.environ.items() if key.startswith("AWS_"))
         key = *reached, _connections_max(limits), variables
@@ -118,7 +116,7 @@ def _make_api(ref: BucketRef, limits: StoreLimits) -> S3Api:
         "s3",
         endpoint_url=ref.endpoint_url or None,
         region_name=region,
-        # Given here, because botocore would make its own again for each request: 6% of its time.
+        # Without a given user agent, botocore would make one for each request: 6 % of its time.
         config=_config(ref, limits, user_agent=f"dsort {settings.user_agent()}"),
     )
     check_replies(client)
@@ -161,8 +159,9 @@ NOT_OFFERED = ("NotImplemented", "501")
 
 
 class _OneRead:
-    """The file of a reply, whose ``readinto`` returns what one read of the connection gives. Its
-    own would wait for all of the bytes, from a server that sends one now and then for ever."""
+    """The file of a reply, whose ``readinto`` returns after one read of the connection. The
+    ``readinto`` of the file itself would wait until the buffer is full, and so for ever for a
+    server that sends a byte now and then."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -176,7 +175,8 @@ class _Body:
     """The body of a GetObject.
 
     urllib3 reads into memory of its own, and copies: 0.1 s/GiB. So the bytes are read from the
-    reply of ``http.client`` below it, and the connection is returned to urllib3 at their end.
+    reply of ``http.client`` inside urllib3's reply. At the end of the bytes, the connection is
+    returned to urllib3.
     """
 
     def __init__(self, body: Any, name: str, bucket: str) -> None:
@@ -282,7 +282,7 @@ class S3Client:
         return _info(name, self.head_reply(name))
 
     def head_reply(self, name: str, version: str = "") -> dict[str, Any]:
-        """The store's reply to a HeadObject. ``version``: "" for the present one."""
+        """The store's reply to a HeadObject. ``version``: "" for the present version."""
         more = {"VersionId": version} if version else {}
         with self.doing(f"find {name}"):
             reply: dict[str, Any] = self.api.head_object(**self.target(name), **more)
@@ -319,15 +319,16 @@ class S3Client:
             stream.close()  # the store does not support If-Match
             if info.etag == pinned.etag:
                 raise TransientStorageError(
-                    f"{name} in bucket {self.uri}: the store tells of {info.size_bytes:,} bytes, "
-                    f"not of {pinned.size_bytes:,} as before, and that it did not change"
+                    f"{name} in bucket {self.uri}: the store reports {info.size_bytes:,} bytes in "
+                    f"place of {pinned.size_bytes:,}, with the same etag"
                 )
             raise PreconditionError(f"{name} in bucket {self.uri} changed")
         return Fetched(info, stream)
 
     def _fetch_as_found(self, name: str, start: int, stop: int | None) -> Fetched:
-        """The bytes of the object that is there now. The facts behind the place of the bytes may
-        be those of an object that has replaced it, so they are compared with the facts before."""
+        """The bytes of the present object, from a gateway that redirects its readers. The object
+        may be replaced before ``fetch`` requests its facts, so ``fetch`` compares them with the
+        facts that are requested here first."""
         try:
             return self.fetch(name, start, stop, self.head(name))
         except PreconditionError:
@@ -369,8 +370,8 @@ class S3Client:
 
     @cached_property
     def _refuses_what_holds(self) -> bool:
-        """Whether ``If-Match`` fails even where it holds, as in radosgw 16. This is probed once,
-        with an object of dsort's own, because the store may report changes of others late."""
+        """Whether ``If-Match`` fails even for the right ETag, as in radosgw 16. This is probed
+        once, with an object of dsort's own, which no other program changes meanwhile."""
         name = f"{INTERNAL_PREFIX}condition-{secrets.token_hex(8)}"
         self.put(name, b"before")
         try:
@@ -379,8 +380,8 @@ class S3Client:
             self.delete([name])
 
     def _put_if(self, name: str, data: bytes, **condition: str) -> bool:
-        """Store a small object under a condition, or without it if the store does not support it.
-        False if the condition does not hold."""
+        """Store a small object under a condition, or without one if the store does not support
+        conditions. False if the condition does not hold."""
         target = self.target(name)
         try:
             with self.doing(f"write {name}"):

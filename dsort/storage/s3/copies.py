@@ -1,4 +1,4 @@
-"""Keeps an object of an S3 store while another one is published under its name.
+"""Keeps an object of an S3 store while another object is published under its name.
 
 If the bucket keeps versions, the old version stays there anyway, and only its id is recorded. Else
 the store copies the object, without transferring it to this machine.
@@ -27,7 +27,7 @@ COPIED_AT_ONCE_BYTES_MAX = 5 << 30
 """The largest object that S3 copies by one request."""
 PART_BYTES = 1 << 30
 PARTS_AT_ONCE_MAX = 8
-_NO_VERSION: Final = "null"  # of objects that were stored while the bucket kept no versions
+_NO_VERSION: Final = "null"  # the version of objects stored while the bucket kept none
 _SAID_BY_COPIES: Final = (
     "CacheControl",
     "ContentDisposition",
@@ -36,7 +36,7 @@ _SAID_BY_COPIES: Final = (
     "ContentType",
     "Metadata",
 )
-"""Fields that have to be set for a copy in parts; a copy by one request takes them over itself."""
+"""Fields that have to be set for a copy in parts; a copy by one request keeps them."""
 
 
 class Ask(Protocol):
@@ -66,7 +66,8 @@ class Copies(NamedTuple):
         return COPY
 
     def put_back(self, token: str, name: str, receipt: str) -> None:
-        """Give ``name`` the object that was kept. ``ObjectNotFoundError`` if that is gone."""
+        """Put the kept object back under ``name``. ``ObjectNotFoundError`` if the kept object is
+        gone."""
         version, action = _version_of(receipt), f"put back {name}"
         if version:
             self._copy(name, name, self._head(name, version), action, version)
@@ -125,7 +126,7 @@ def _version_of(receipt: str) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         version = None
     if not isinstance(version, str) or not version:
-        raise InvariantError(f"not a receipt of what was kept: {receipt[:100]!r}")
+        raise InvariantError(f"not a receipt of a kept object: {receipt[:100]!r}")
     return version
 
 

@@ -1,8 +1,9 @@
-"""Checks that a reply comes from an S3 store. A proxy may answer in its place, with status 200 and
-an error, a page for people, or only a part of the reply.
+"""Checks that a reply comes from an S3 store. A proxy may answer in place of the store, with status
+200 and an error, a page for people, or only a part of the reply.
 
-Each reply is checked before botocore parses it. botocore treats missing elements as empty: no
-unfinished uploads, no objects that could not be removed.
+Each reply is checked before botocore parses it. botocore treats missing elements as empty: without
+the check, a damaged reply would mean that there are no unfinished uploads, or that all objects were
+removed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from dsort.storage.objects import (
 _FOUND = 302
 _REGION_HINT = "give the bucket's region"
 _TRANSIENT_CODES = (
-    "BadDigest",  # the store found that it was damaged on the way
+    "BadDigest",  # the store received damaged bytes
     "IncompleteBody",
     "InternalError",
     "OperationAborted",
@@ -66,16 +67,16 @@ _CODES: Mapping[str, Meaning] = MappingProxyType(
         "PreconditionFailed": PRECONDITION_FAILED,
         "InvalidRange": RANGE_NOT_SATISFIABLE,
         "InvalidAccessKeyId": Meaning(
-            StorageAccessError, "the store does not know this access key", CREDENTIALS_HINT
+            StorageAccessError, "the store has no such access key", CREDENTIALS_HINT
         ),
         "SignatureDoesNotMatch": Meaning(
-            StorageAccessError, "the secret key is not that of the access key", CREDENTIALS_HINT
+            StorageAccessError, "the secret key does not belong to the access key", CREDENTIALS_HINT
         ),
         "ExpiredToken": Meaning(
             StorageAccessError, "the credentials have expired", "sign in again, or renew them"
         ),
         "RequestTimeTooSkewed": Meaning(
-            StorageAccessError, "the clock of this machine is wrong", "set it by a time server"
+            StorageAccessError, "the clock of this machine is wrong", "set it from a time server"
         ),
         "PermanentRedirect": Meaning(StorageError, "it is in another region", _REGION_HINT),
         "AuthorizationHeaderMalformed": Meaning(
@@ -113,8 +114,8 @@ def code_of(error: boto.ClientError) -> str:
 
 
 def sent_on_to(error: boto.ClientError) -> str:
-    """The URL to which a gateway sends its reader on, which botocore takes for an error; "" if
-    ``error`` is another one."""
+    """The URL to which a gateway redirects its reader, if ``error`` is such a redirection, which
+    botocore raises as an error; "" for all other errors."""
     facts = error.response.get("ResponseMetadata", {})
     if facts.get("HTTPStatusCode") != _FOUND:
         return ""
@@ -132,8 +133,8 @@ def meaning_of_s3_error(error: BaseException) -> Meaning | None:
     if isinstance(error, _CREDENTIAL_ERRORS):
         return Meaning(
             StorageAccessError,
-            f"the credentials could not be got ({type(error).__name__})",
-            "sign in again (aws sso login), or give others",
+            f"the credentials could not be obtained ({type(error).__name__})",
+            "sign in again (aws sso login), or set other credentials",
         )
     if isinstance(error, boto.EndpointConnectionError):
         return Meaning(
@@ -144,7 +145,7 @@ def meaning_of_s3_error(error: BaseException) -> Meaning | None:
     if isinstance(error, boto.SSLError | ssl.SSLError) and "CERTIFICATE_VERIFY" in str(error):
         return Meaning(
             StorageError,
-            "the store's certificate is not one that this machine trusts",
+            "this machine does not trust the store's certificate",
             "set AWS_CA_BUNDLE to the certificate of its authority",
         )
     if isinstance(error, _NETWORK_ERRORS):
@@ -152,7 +153,7 @@ def meaning_of_s3_error(error: BaseException) -> Meaning | None:
             TransientStorageError, f"the connection to the store failed ({type(error).__name__})"
         )
     if isinstance(error, ResponseParserError | boto.PaginationError):
-        return Meaning(TransientStorageError, "what came in reply is not of an S3 store")
+        return Meaning(TransientStorageError, "the reply does not come from an S3 store")
     if isinstance(error, boto.BotoCoreError):
         return Meaning(StorageError, one_line(str(error)))
     return None
@@ -167,7 +168,7 @@ def _meaning_of_reply(error: boto.ClientError) -> Meaning:
     said = one_line(str(error.response.get("Error", {}).get("Message", "")))
     if code in _CODES:
         return _CODES[code]
-    sentence = f"the store said {code}" + (f": {said}" if said and said != code else "")
+    sentence = f"the store reports {code}" + (f": {said}" if said and said != code else "")
     if code in _TRANSIENT_CODES:
         return Meaning(TransientStorageError, sentence)
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -207,8 +208,8 @@ _READ_ELSEWHERE = ("GetObject", "ListObjectsV2")
 
 
 def check_replies(client: Any) -> None:
-    """Have all replies to ``client`` (a botocore client) checked; a reply that is not an S3 store's
-    raises ``TransientStorageError``."""
+    """Check all replies to ``client`` (a botocore client). A reply that does not come from an S3
+    store raises ``TransientStorageError``."""
     client.meta.events.register("before-parse.s3", _check)
 
 
@@ -218,16 +219,16 @@ def said_root(root: ElementTree.Element) -> str:
 
 
 def _space(root: ElementTree.Element) -> str:
-    """The namespace of the element, as names of those in it begin."""
+    """The namespace of the element: the beginning of the names of all elements in it."""
     return root.tag[: root.tag.find("}") + 1]
 
 
 def truncation_of(root: ElementTree.Element) -> bool:
     """Whether there are more pages after this one. ``ValueError`` if the reply does not contain
-    that."""
+    this fact."""
     text = (root.findtext(f"{_space(root)}IsTruncated") or "").strip()
     if text not in ("true", "false"):
-        raise ValueError("it does not say whether there are more pages")
+        raise ValueError("it does not contain whether there are more pages")
     return text == "true"
 
 
@@ -265,7 +266,7 @@ def _check(operation_model: Any, response_dict: dict[str, Any], **_: object) -> 
     if operation in _ROOTS:
         _check_document(operation, body)
     elif body[:256].lstrip()[:1] == b"<":
-        raise _not_a_reply(operation, "nothing was to be said, and it has a document")
+        raise _not_a_reply(operation, "it has a document, and must not have one")
 
 
 def _check_document(operation: str, body: bytes) -> None:
@@ -285,8 +286,8 @@ def _check_document(operation: str, body: bytes) -> None:
 
 def _not_a_reply(operation: str, why: str) -> TransientStorageError:
     return TransientStorageError(
-        f"what came in reply to {operation} is not of an S3 store: {why}",
-        hint="if it stays so, look at the endpoint, and at proxies on the way to it",
+        f"the reply to {operation} does not come from an S3 store: {why}",
+        hint="if this error remains, check the endpoint, and proxies on the way to it",
     )
 
 
@@ -317,7 +318,8 @@ def list_pages(client: Any, bucket: str, prefix: str) -> Iterator[list[ObjectInf
 
 
 def whole_seconds_ns(time: datetime) -> int:
-    """``time`` in ns since 1970, in whole seconds: stores send fractions in listings only."""
+    """``time`` in ns since 1970, without fractions of a second, because stores send these in
+    listings only."""
     return int(time.timestamp()) * 1_000_000_000
 
 

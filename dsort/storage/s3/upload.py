@@ -203,7 +203,7 @@ class PartBuffers:
         """Make ``buffer`` free again. ``uploaded``: whether it was counted as being uploaded."""
         with self._changed:
             self._uploading -= uploaded
-            # It was an extra one: it is dropped.
+            # An extra buffer is dropped.
             if self._made > self._count:
                 self._made -= 1
             else:
@@ -238,8 +238,8 @@ class _PartBody:
 class S3StagedObject(StagedInStore):
     """An upload that has not been completed (see :class:`~dsort.storage.bucket.StagedObject`).
 
-    It begins with its first part. Parts are sent in the threads of ``pool``. If it is closed before
-    ``finish``, it is aborted. For one thread at a time.
+    The upload begins when its first part is sent. The threads of ``pool`` send the parts. ``close``
+    before ``finish`` aborts the upload. Only one thread at a time may use this object.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class S3StagedObject(StagedInStore):
         *,
         size_bytes: int | None = None,
     ) -> None:
-        """``size_bytes``: its final length, if that is known."""
+        """``size_bytes``: the final length, if it is known."""
         super().__init__(name)
         self._client = client
         self._name = name
@@ -311,7 +311,7 @@ class S3StagedObject(StagedInStore):
         return self._receipt
 
     def close(self) -> None:
-        """Release it. Abort the upload if it was not finished."""
+        """Release the buffer. Abort the upload if it was not finished."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -324,7 +324,7 @@ class S3StagedObject(StagedInStore):
             self._buffers.give_back(self._buffer, uploaded=False)
             self._buffer = None
         if self._upload_id and not self._receipt:
-            # Another error is being reported already, or there is none; `discard` aborts it, too.
+            # This error is not reported: `discard` aborts the upload later.
             with contextlib.suppress(StorageError):
                 abort(self._client, self._name, self._upload_id)
 
@@ -392,7 +392,8 @@ class S3StagedObject(StagedInStore):
                     if not kind or code_of(error) not in _NOT_TAKEN:
                         raise
         self._is_checked = bool(kind)
-        # A store that does not support the header does not repeat it, and needs those of the parts.
+        # A store that does not support the header does not repeat it, and needs the checksums of
+        # the parts.
         if kind.get("ChecksumType") == _OF_WHOLE == reply.get("ChecksumType"):
             self._whole_crc = 0
         began_s = seconds_of_date(reply["ResponseMetadata"]["HTTPHeaders"])

@@ -157,7 +157,7 @@ def test_access_that_is_denied_comes_with_a_hint() -> None:
 
 def test_what_the_store_said_is_reported_on_one_line_without_queries() -> None:
     meant = translated(reply("Odd", 400, f"no\n  {SIGNED} there"))
-    assert meant.message.endswith("the store said Odd: no http://h/b/a.tar there")
+    assert meant.message.endswith("the store reports Odd: no http://h/b/a.tar there")
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), StorageError("x"), KeyboardInterrupt()])
