@@ -34,8 +34,8 @@ def inputs_are_comparable(
         return False
     if manifest.spec.equalize is not None and has_removed:
         text = (
-            "records were removed from shards that equalize had made equal: the others were "
-            "not compared with those of the inputs"
+            "records were removed from shards that equalize had made equal: the records that "
+            "stayed were not compared with those of the inputs"
         )
         findings.warn("removed_of_equal", text)
         return False
@@ -43,8 +43,8 @@ def inputs_are_comparable(
         # Code that the manifest names is not trusted: anyone with write access to the bucket may
         # have put it there.
         text = (
-            f"steps of the job ran code, which is not run again: {_NOT_COMPARED} (--run-code does "
-            "it)"
+            f"steps of the job ran code, which is not run again: {_NOT_COMPARED} (--run-code runs "
+            "the code)"
         )
         findings.warn("not_run_again", text)
         return False
@@ -69,15 +69,15 @@ def inputs_are_comparable(
     if touched and not (gone or resized):
         text = (
             f"{len(touched):,} of {total:,} input shards were written or moved since the job "
-            f"({first_few(touched)}): differences may be theirs, and not the result's"
+            f"({first_few(touched)}): differences may come from the inputs, not from the result"
         )
         findings.warn("changed_inputs", text)
     return not gone and not resized
 
 
 def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
-    """The number of each class, if the part was added to a result with numbered classes; None if
-    the files of the part decide the numbers."""
+    """The number of each class, if the job added its shards to a result with numbered classes; None
+    if the files of the job decide the numbers."""
     if not (_goes_on(manifest.spec) and manifest.classes):
         return None
     return {name.encode(*_NAMES): number for name, number in manifest.classes.items()}
@@ -86,7 +86,7 @@ def classes_to_go_on(manifest: Manifest) -> dict[bytes, int] | None:
 def check_classes(manifest: Manifest, inputs: Bucket, findings: Findings) -> None:
     """Check that the manifest gives each class the number that its files have."""
     if not manifest.classes or not isinstance(inputs, FilesBucket) or _goes_on(manifest.spec):
-        return  # in the last case, records are compared with the numbers of the manifest anyway
+        return  # of shards added to a result, the records are compared with these numbers anyway
     found = {name.decode(*_NAMES): number for name, number in inputs.listing.classes.items()}
     wrong = [name for name, number in found.items() if manifest.classes.get(name) != number]
     if wrong:
@@ -113,5 +113,5 @@ def tell_changed_code(
             findings.warn(
                 "changed_code",
                 f"transform.steps[{number}].{step.kind} has another {' and '.join(changed)} than "
-                "at the time of the job: differences may come of that",
+                "at the time of the job: differences may come from this change",
             )

@@ -32,10 +32,10 @@ def match_records(inputs: InputTable, digests: UInt64s, order: Int64s, group: In
     """For each output record (``digests``, shape ``(n, 2)``) the row of the matching expected input
     record, or -1. No input row appears twice.
 
-    Several records may be equal to the last byte. Of equal input records, the records of the same
-    output (``group``) are taken first. Equal output rows, in output order, are matched with equal
-    input rows, in the ``order`` in which the job should write these. If any assignment is in order,
-    this one is in order.
+    Several records may be equal to the last byte. Of equal input records, the records that belong
+    to the output of the output record (``group``) are taken first. Equal output rows, in output
+    order, are matched with equal input rows, in the ``order`` in which the job should write these.
+    If any assignment keeps the order, this assignment keeps it.
     """
     rows = order[inputs.expected[order]]
     source = np.full(len(digests), -1, np.int64)
@@ -71,8 +71,8 @@ def _partners(there: UInt64s, here: UInt64s) -> Int64s:
 
 
 def _folded(columns: UInt64s) -> UInt64s:
-    """One number for each row: the first column mixed with all columns after the digest, which has
-    the first two columns."""
+    """One number for each row: the first column, mixed with all columns after the second. (The
+    first two columns are the digest.)"""
     words = columns[:, 0].copy()
     for column in range(2, columns.shape[1]):
         words ^= mix(columns[:, column])
@@ -207,8 +207,8 @@ class Comparison(Struct, frozen=True):
             (
                 left.dropped,
                 "undropped_record",
-                "it is to be left out: an earlier record has its key, the key map no place for it, "
-                "or its key was removed",
+                "the spec leaves it out: an earlier record has its key, the key map has no place "
+                "for it, or its key was removed",
             ),
             (left.foreign, "foreign_record", "no input shard has such a record"),
         ):
@@ -224,7 +224,7 @@ class Comparison(Struct, frozen=True):
                     len(missing), "record of the inputs is", "records of the inputs are"
                 )
                 text = (
-                    f"{lost} in no output shard that can be read, and those that cannot be read "
+                    f"{lost} in no output shard that can be read, and the unreadable shards "
                     f"should have {unreadable:,}"
                 )
                 self.findings.problem("missing_record", "", "", text)
@@ -259,7 +259,7 @@ class Comparison(Struct, frozen=True):
 
         def text(row: int) -> str:
             (shard,) = self.inputs.shard_of(source[row : row + 1]).tolist()
-            return f"it is of input {self.inputs.shards[shard]}, and shards keep their records"
+            return f"it is in the input {self.inputs.shards[shard]}, which has another output shard"
 
         self.named.tell(wrong, "misplaced_record", text)
 
@@ -273,12 +273,12 @@ class Comparison(Struct, frozen=True):
         behind = place[source[after]] < place[source[before]]
         text = "it ties with the record before it, which comes later in the inputs"
         if self.algorithm.has_hashes:
-            text = "the shuffle's hash puts it before the record before it"
+            text = "by the shuffle's hash, it belongs before the record that precedes it"
         elif self.algorithm.decided_by_inputs:
-            text = "it comes before the record before it in the inputs"
+            text = "in the inputs, it comes before the record that precedes it here"
         if not self.algorithm.decided_by_inputs:
             if self.inputs.rows.are_joined and self.algorithm.joins:
-                return  # their keys are all different: none tie
+                return  # the keys of joined records all differ, so no two records tie
             behind &= self.outputs.ties[after] & (after == before + 1)
         wrong = after[behind & same_group]
         self.named.tell(wrong, "order", text)
@@ -416,9 +416,9 @@ def without_last(
 
 
 def without_unmatched(inputs: InputTable, outputs: OutputTable, source: Int64s) -> InputTable:
-    """``inputs`` without the records that equal shards leave out: from each output, as many
-    unmatched records as equal shards would lack. ``source``: the input row of each output row, or
-    -1."""
+    """``inputs`` without the records that equal shards leave out: for each output, the remainder of
+    its number of records divided by its number of shards. These are taken from the unmatched
+    records. ``source``: the input row of each output row, or -1."""
     used = np.zeros(len(inputs), np.bool_)
     used[source[source >= 0]] = True
     expected = inputs.expected.copy()

@@ -68,17 +68,17 @@ PHASE = "verify"
 # The kinds of problems:
 #
 # replaced          shards of a later job have the names of the result's: nothing is read
-# manifest          the manifest contradicts itself, or its inputs are not in the spec's order
+# manifest          the manifest contradicts itself, or lists inputs in another order than the spec
 # missing_shard     an output shard is not there
 # corrupt_shard     a shard cannot be read as a tar to its end
 # incomplete_shard  an input does not end as a whole tar does, and the spec says to abort then
-# size              an output shard is longer or shorter than the manifest says
-# checksum          its XXH3-64 is not the manifest's
-# counts            it has other counts of records, members or payload bytes; an input, of records
+# size              an output shard has another length than in the manifest
+# checksum          an output shard has another XXH3-64 than in the manifest
+# counts            another count than in the manifest: of records, or an output's members or bytes
 # format            an output shard holds more than raw members and an end marker
-# name              its name is not the one that the template gives at its place
-# cut               it closes too early or too late
-# missing_record    a record of the inputs is in no output, and no reaction explains that
+# name              an output shard has another name than the template gives for its place
+# cut               an output shard ends too early or too late
+# missing_record    a record of the inputs is in no output, and no policy of the spec leaves it out
 # changed_bytes     a record's members or their bytes (headers, payload) are not the input's
 # split_record      a record's members are not side by side
 # doubled_record    a record is in the outputs more often than in the inputs

@@ -54,7 +54,7 @@ class InputTable(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def first_rows(self) -> Int64s:
-        """The row of each shard's first record (of joined records, of its first piece), and the
+        """The row of each shard's first record (if records are joined, of its first piece), and the
         number of rows at the end."""
         return self.rows.first_rows
 
@@ -140,7 +140,7 @@ def contents_of(
     shard: ShardBytes, records: FormedRecords, members: MemberTable, extensions: Sequence[str]
 ) -> UInt64s:
     """A number for each record, by the content of its members with ``extensions`` (none: of all
-    members). Equal contents give equal numbers; 0: it has no such member."""
+    members). Equal contents give equal numbers; 0: the record has no such member."""
     found = []
     for record in range(len(records)):
         own = {}
@@ -255,10 +255,10 @@ def join_pieces(
 
 
 def members_that_stay(conflict: str, record: Int64s, extensions: UInt64s) -> Bools:
-    """Whether each member stays, shape ``(m,)``, for the members of all records one after the
-    other. Of several members of a record with one extension, the ``first`` or the ``last`` stays.
-    ``record``: the record of each member; ``extensions``: the hash of its extension; both have the
-    shape ``(m,)``."""
+    """Whether each member stays, shape ``(m,)``. If several members of a record have one extension,
+    the ``first`` or the ``last`` of them stays (``conflict``). ``record``: the record of each
+    member, record by record; ``extensions``: the hash of its extension; both have the shape
+    ``(m,)``."""
     stays = np.ones(len(record), np.bool_)
     if conflict == "error":
         return stays
@@ -321,8 +321,8 @@ def _copies_of_all(spec: JobSpec, hashes: Mapping[str, UInt64s]) -> dict[str, In
 
 
 def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]:
-    """How many records of each input are written, by its name, for the inputs with an exact number.
-    ``records``: how many records each input has."""
+    """How many records of each input are written, by the name of the input. Inputs without an exact
+    number are left out. ``records``: how many records each input has."""
     mix, weights = spec.mix, {source.name: source.weight for source in spec.sources}
     repeats = True
     if not mix:
@@ -384,8 +384,8 @@ def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> 
 
 
 def outputs_asked_for(division: Division, lots: UInt64s, counting: Bools) -> Int32s:
-    """The output of each record, in input order. ``lots``: its class and its lot, shape
-    ``(n, 2)``. Records that are not ``counting`` are not counted and get the first output."""
+    """The output of each record, in input order. ``lots``: its class and its lot (a random number),
+    shape ``(n, 2)``. Records that are not ``counting`` are not counted and get the first output."""
     outputs = np.zeros(len(lots), np.int32)
     rows = np.flatnonzero(counting)
     rows = rows[np.lexsort((lots[rows, 1], lots[rows, 0]))]  # ties stay in input order

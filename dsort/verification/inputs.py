@@ -1,7 +1,7 @@
-"""The input side of a verification: which records the inputs give, by the reactions of the spec.
+"""The input side of a verification: which records the inputs give, by the policies of the spec.
 
-Worked out from the shards alone. It does not read the job's decisions, so that wrong ones are
-found.
+All of this is computed from the shards alone. The module does not read the job's decisions, so that
+wrong decisions are found.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class InputReader:
 
     @property
     def passes(self) -> int:
-        """How often the inputs are read. New keys, the number of copies of each record and exact
-        numbers of outputs need a pass of their own before bytes are compared."""
+        """How often the inputs are read. New keys, the number of copies of each record, and exact
+        shares of several outputs each need a pass of their own before bytes are compared."""
         renames = self._spec.config.duplicate_keys == "rename"
         return 1 + renames + self._spec.weighs_inputs + self._division.is_counted
 
@@ -165,7 +165,7 @@ class InputReader:
             rule = self._pipeline.join
             if placed != shard.records and not rule.is_settled_first:
                 text = (
-                    f"input: {format_count(placed, 'record')}, the manifest says {shard.records:,}"
+                    f"input: {format_count(placed, 'record')}, the manifest has {shard.records:,}"
                 )
                 findings.problem("counts", shard.name, "", text)
             members = np.diff(records.member_offsets).astype(np.int32)
@@ -270,8 +270,8 @@ class InputReader:
         )
 
     def _groups(self, shard: ShardBytes, records: FormedRecords, members: MemberTable) -> Int32s:
-        """The output or the template of each record; exact numbers of outputs depend on all
-        records: see ``_choose_outputs``."""
+        """The output or the template of each record. Exact shares of outputs depend on all records:
+        see ``_choose_outputs``."""
         if self._division and not self._division.is_counted:
             return self._division.numbers(self._records_of(shard, members, records))
         return self._templates(records, members)
@@ -335,7 +335,7 @@ class InputReader:
         )
 
     def _expected(self, key_hash: UInt64s, group: Int32s) -> Bools:
-        """Which records have to be in the result after the reactions of the spec."""
+        """Which records have to be in the result by the policies of the spec."""
         config = self._spec.config
         expected = np.ones(len(key_hash), np.bool_)
         if config.ekm_missing_key != "abort":
@@ -371,7 +371,7 @@ class InputReader:
         keys, hashes, shards, ordinals = [BytesColumn.empty(0)], [_NO_HASHES], [_NONE], [_NONE]
         for ordinal, shard, formed, unplaced in self._each(inputs):
             records, _, group = self._with_copies(shard, formed, unplaced)
-            placed = np.flatnonzero(group >= 0)  # of the others, the key map drops some
+            placed = np.flatnonzero(group >= 0)  # the key map has no output for the others
             progress.advance(shards=1, records=len(placed), bytes_done=0)
             keys.append(records.keys.take(placed))
             hashes.append(records.key_hash[placed])
@@ -417,7 +417,7 @@ class InputReader:
         found = {each.name: (own, is_left) for each, own, is_left in rows}
         self._copies = copies_asked_for(self._spec, found)
 
-    # -- exact numbers of several outputs ---------------------------------------------------------
+    # -- exact shares of several outputs ----------------------------------------------------------
 
     def _choose_outputs(self, inputs: Sequence[ManifestInput], progress: ProgressTeller) -> None:
         """Set the output of each record of each shard. (A lot is a random number that a record

@@ -78,8 +78,8 @@ def records_read(shard: ShardBytes, records: ShardRecords, pipeline: Pipeline) -
 
 
 class OrderSeen(Struct, frozen=True, eq=False):
-    """``ties``: which records have the same sort key as the record before; ``backwards``: rows of
-    records with a smaller one than the record before."""
+    """``ties``: which records have the same sort key as the record before; ``backwards``: the rows
+    of records whose sort key is smaller than that of the record before."""
 
     ties: Bools
     backwards: list[int]
@@ -173,7 +173,7 @@ class PlaceFacts(HashPlaces, frozen=True):
         self, groups: list[int], place: list[int], total: list[int], seed: str
     ) -> UInt64s:
         placement = self.placement
-        assert isinstance(placement, Batches), "others have no batches"
+        assert isinstance(placement, Batches), "no other placement has batches"
         ranks = [each for shard in sorted(self._ranks) for each in self._ranks[shard]]
         values = [each for shard in sorted(self._values) for each in self._values[shard]]
         window, size = placement.window_records, placement.records
@@ -257,16 +257,16 @@ def check_cuts(
     placed_by: GivenPlaces = NO_PLACES,
 ) -> None:
     """Check that every shard ends where the spec sets its end, neither before nor after.
-    ``placed_by``: may have their numbers of records."""
+    ``placed_by``: may set the number of records of each shard."""
     targets = spec.targets
     if placed_by.counts:
         if [shard.records for shard in facts] != [*placed_by.counts]:
-            text = f"the shards have other numbers of records than those of {placed_by.words}"
+            text = f"the shards have other numbers of records than in {placed_by.words}"
             findings.problem("cut", "", "", text)
         return
     if spec.keep_shards:
         if len(facts) != names.templates[0].count:
-            text = f"there are {len(facts):,} output shards, one for each input was asked for"
+            text = f"there are {len(facts):,} output shards, the spec asks for one for each input"
             findings.problem("cut", "", "", text)
         return
     for group, target in enumerate(targets):
@@ -304,7 +304,7 @@ def _check_target(
                 continue
             records_max = target.records
             if target.is_measured and (records_max is None or shard.records < records_max):
-                continue  # the job measured it before it was encoded, about 1 % off
+                continue  # the job measured the shard before it encoded it: about 1 % off
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
             elif target.is_at_most:
@@ -327,13 +327,13 @@ def _check_multiple(
     sized = sum(shard.whole.counted_bytes(target) for shard in facts)
     least = target.count_for(records, 0 if target.is_measured else sized) or 0
     most = least
-    if is_equal or target.is_measured:  # the job counted before it left out or encoded records
+    if is_equal or target.is_measured:  # the job counted records that it then left out or encoded
         most = target.count_for(records + len(facts), 2 * sized) or 0
     if is_equal and target.size_bytes:  # the records that were left out may have any size
         most = len(facts)
     step = target.count_for(0, 0) or 1
     if not least <= len(facts) <= most or len(facts) % step:
-        text = f"there are {len(facts):,} output shards, a multiple of {step:,} was asked for"
+        text = f"there are {len(facts):,} output shards, the spec asks for a multiple of {step:,}"
         findings.problem("cut", "", "", f"{text}: {least:,}")
 
 
@@ -351,7 +351,7 @@ def _wrong_size(
     counts = target.size_counts + " and headers" * bool(target.header_bytes)
     sized_bytes, last_bytes = (each.counted_bytes(target) for each in (shard.whole, shard.last))
     if sized_bytes - last_bytes >= wanted and not stays_open:
-        return f"goes on after {wanted:,} bytes of {counts}, where a shard closes"
+        return f"continues after {wanted:,} bytes of {counts}, where the spec ends a shard"
     if not last and sized_bytes < wanted:
         return f"closes with {sized_bytes:,} bytes of {counts}, before {wanted:,}"
     return ""
@@ -379,7 +379,7 @@ def _check_count(
         return
     even, more = divmod(sum(shard.records for shard in facts), max(wanted, 1))
     if is_equal and more:
-        text = "the shards have not all the same number of records, as equalize asks for"
+        text = "the shards do not all have the same number of records, which equalize asks for"
         findings.problem("cut", "", "", text)
     for shard in facts:
         if shard.readable and shard.records not in (even, even + bool(more)):

@@ -46,7 +46,7 @@ def place_outputs(
     outputs: Sequence[ManifestOutput], names: OutputNames, findings: Findings
 ) -> list[Place]:
     """For the name of each output shard: its template and its number. Outputs have to use the names
-    of a template from its first on, and the templates one after the other. Anything else is a
+    of a template from the first name on, and the templates one after the other. All else is a
     problem."""
     places: list[Place] = []
     following = Place(0, 0)
@@ -75,7 +75,7 @@ def check_output_names(
     for shard, place in zip(outputs, places, strict=True):
         wanted = names[place.group] if names else None
         if shard.output != wanted:
-            text = f"the manifest says that it is of {shard.output}, its name is one of {wanted}"
+            text = f"it is of {shard.output} in the manifest, its name is one of {wanted}"
             findings.problem("manifest", shard.name, "", text)
 
 
@@ -88,7 +88,7 @@ def find_strangers(
     outputs: Iterable[str], inputs: Iterable[str], names: OutputNames, bucket: Bucket
 ) -> list[str]:
     """Shards in the output bucket with names of the job's templates that the job did not write. A
-    program that reads all names of a template reads them, too."""
+    program that reads all names of a template reads these shards, too."""
     known = {*outputs, *inputs}
     patterns: dict[str, list[str]] = {}
     for group, template in enumerate(names.templates):
@@ -120,7 +120,7 @@ def check_totals(manifest: Manifest, findings: Findings) -> None:
     for name, value in sums.items():
         said = manifest.totals.get(name)
         if said != value:
-            text = f"the manifest's totals say {said} {name}, its shards add up to {value:,}"
+            text = f"the manifest's totals have {said} {name}, its shards add up to {value:,}"
             findings.problem("manifest", "", "", text)
 
 
@@ -240,7 +240,7 @@ class OutputReader:
         """Whether a shard has the size in the manifest; else it is a problem."""
         if size_bytes == listed.file_bytes:
             return True
-        text = f"has {size_bytes:,} bytes, the manifest says {listed.file_bytes:,}"
+        text = f"has {size_bytes:,} bytes, the manifest has {listed.file_bytes:,}"
         self._findings.problem("size", listed.name, "", text)
         return False
 
@@ -295,11 +295,11 @@ class OutputReader:
             return None
         sized = self._has_size(listed, size_bytes)
         if sized and xxh3 != listed.xxh3 and not isinstance(self._bucket, MadeBucket):
-            text = f"has the XXH3 checksum {xxh3}, the manifest says {listed.xxh3}"
+            text = f"has the XXH3 checksum {xxh3}, the manifest has {listed.xxh3}"
             self._findings.problem("checksum", name, "", text)
         sha256 = digest_in(digests, "sha256")
         if sized and sha256 != (listed.sha256 or ""):
-            text = f"has the SHA-256 checksum {sha256}, the manifest says {listed.sha256}"
+            text = f"has the SHA-256 checksum {sha256}, the manifest has {listed.sha256}"
             self._findings.problem("checksum", name, "", text)
         return found
 
@@ -336,7 +336,7 @@ class OutputReader:
         for what in counts:
             has, said = int(getattr(found.whole, what)), int(getattr(listed, what))
             if has != said and not (may_merge and what == "records" and has < said):
-                text = f"has {has:,} {what}, the manifest says {said:,}"
+                text = f"has {has:,} {what}, the manifest has {said:,}"
                 self._findings.problem("counts", listed.name, "", text)
 
 
@@ -349,7 +349,7 @@ def check_index(
     findings: Findings,
 ) -> None:
     """Check that the wids index has all outputs of the job, sorted by name, with their checksums
-    and sizes, and nothing else. ``md5``: the MD5 of each shard that could be read."""
+    and sizes, and no other entries. ``md5``: the MD5 of each shard that could be read."""
     wanted = json.loads(
         wids_index_bytes(job_id, outputs, [md5.get(shard.name, "") for shard in outputs])
     )
@@ -362,14 +362,14 @@ def check_index(
         findings.problem("index", name, "", "is no wids index")
         return
     if others:
-        findings.problem("index", name, "", f"says otherwise than the job: {', '.join(others)}")
+        findings.problem("index", name, "", f"differs from the job in {', '.join(others)}")
     if urls != [row["url"] for row in wanted["shardlist"]]:
         findings.problem("index", name, "", "does not list the output shards, sorted by name")
     for row in wanted["shardlist"]:
         url = row["url"]
         wrong = _differing(rows[url], row) if url in rows and url in md5 else []
         if wrong:
-            text = f"the index {name} says otherwise than the shard: {', '.join(wrong)}"
+            text = f"the index {name} differs from the shard in {', '.join(wrong)}"
             findings.problem("index", url, "", text)
 
 
@@ -409,7 +409,7 @@ def _end_bytes(listed: ManifestOutput) -> int:
 
 def _facts(name: str, place: Place, records: ShardRecords, stored: MemberTable) -> ShardFacts:
     """``stored``: the members as they were scanned. A container that numbers its records stores one
-    member for each record; several members of the record may be in it."""
+    member for each record; it may hold several members of the record."""
     offsets, of_records = records.member_offsets, stored.own.record_bytes
     is_numbered = stored.own.record_of is not None
 

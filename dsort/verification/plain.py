@@ -78,7 +78,7 @@ def with_new_keys(
     bare = hash_keys(keys, len(keys))
     names = {}
     for record, new_key in new_keys.items():
-        salt = bare[record] ^ key_hash[record]  # what sets a stray apart from a record
+        salt = bare[record] ^ key_hash[record]  # not 0 for a stray, whose hash has other bits
         key_hash[record] = hash_keys([new_key], 1)[0] ^ salt
         keys[record] = new_key
         for row in records.rows_of(record):
@@ -119,7 +119,7 @@ def with_safe_names(shard: ShardBytes, members: MemberTable) -> MemberTable:
     new = in_headers.renamed(old, BytesColumn.of([*names.values()]))
     new_headers.update(zip(names, new.tolist(), strict=True))
     named = _named(members, names)
-    if members.own.key_bytes is not None:  # extensions stay what they are
+    if members.own.key_bytes is not None:  # the key has grown, the extension has not
         longer_by = named.names.lengths - members.names.lengths
         own = replace(members.own, key_bytes=members.own.key_bytes + longer_by)
         named = replace(named, own=own)
@@ -158,7 +158,7 @@ def _with_headers(members: MemberTable, headers: Mapping[int, bytes]) -> MemberT
 def copied(
     shard: ShardBytes, members: MemberTable, records: FormedRecords, counts: Int64s
 ) -> tuple[MemberTable, FormedRecords]:
-    """Each record as often as its number in ``counts`` says, copies side by side. The keys of the
+    """Each record as many times as its number in ``counts``, copies side by side. The keys of the
     copies of ``key`` are ``key~1``, ``key~2``... where the container has names for records."""
     if (counts == 1).all():
         return members, records

@@ -222,7 +222,7 @@ def digest_of(digests: UInt64s, compared: ComparedBytes = STORED_BYTES) -> tuple
 def _heads(members: MemberTable, names: Sequence[bytes]) -> list[bytes]:
     """The bytes before the range of each member; [] if no member has any."""
     literals = members.literals
-    # With its length, a name cannot run into the bytes behind it.
+    # The length in front tells where the name ends and the literal begins.
     if names:
         pairs = enumerate(names)
         return [b"%d/%b" % (len(name), name) + literals.get(row, b"") for row, name in pairs]
@@ -298,7 +298,7 @@ def output_key_bytes(members: MemberTable) -> tuple[Int64s, Bools]:
     return np.where(stray, members.names.lengths, split.key_bytes), stray
 
 
-# The records of an input are formed by the job's reactions, those of an output from its members as
+# The records of an input are formed by the job's policies, those of an output from its members as
 # they are stored. An output does not mark where a record ends: members side by side with one key
 # are one record, and a repeated name begins another one. But records of one key may be side by side
 # and have no name in common: then the inputs decide which records to look for.

@@ -27,7 +27,7 @@ from dsort.verification.findings import Findings
 
 SIDECAR_BYTES_MAX: Final = 4 << 30
 READ_BYTES: Final = 8 << 20
-_WRONG: Final = "does not say what the output shards are"
+_WRONG: Final = "does not describe the output shards"
 
 
 class SidecarCheck:
@@ -61,9 +61,9 @@ class SidecarCheck:
                 kind = SIDECARS[each.kind]
                 right = kind.of_shard(shard.name, members, shard.file_bytes)
             except InputError as error:
-                self._problem(each.name, f"there can be none: {error.message}")
+                self._problem(each.name, f"cannot be made for this shard: {error.message}")
                 continue
-            self._check_content(each.name, right, f"does not say what is in {shard.name}")
+            self._check_content(each.name, right, f"does not describe the content of {shard.name}")
 
     def check_undrawn(self, shards: Iterable[str]) -> None:
         """Check that the sidecars of ``shards``, which are not read, are there."""
@@ -100,7 +100,7 @@ class SidecarCheck:
                 self._compare(each, there[each.name].size_bytes, each.xxh3)
 
     def _check_content(self, name: str, right: bytes, text: str = _WRONG) -> None:
-        """Check that the file ``name`` has the content ``right``; ``text``: what is wrong else."""
+        """Check that the file ``name`` has the content ``right``; if not, ``text`` is reported."""
         if self._read(name) not in (None, right):
             self._problem(name, text)
 
@@ -108,7 +108,7 @@ class SidecarCheck:
         self, listed: ManifestSidecar, take: Callable[[memoryview], object] = lambda part: None
     ) -> bool:
         """Check that a file, which may be large, has the size and the checksum in the manifest.
-        ``take`` gets its bytes; False if it has another size, or is not there."""
+        ``take`` receives its bytes. False if it has another size, or is not there."""
         digest = xxhash.xxh3_64()
         try:
             with self._bucket.open(listed.name) as opened:
@@ -123,10 +123,10 @@ class SidecarCheck:
         return size_bytes == listed.file_bytes
 
     def _check_directory_files(self) -> None:
-        """Check the files that readers of the container need beside the shards, which list the
-        shards. Converted records no longer have their schema: then it is not compared."""
+        """Check the lists of shards that readers of some containers need beside the shards.
+        Converted records no longer have their schema: then the schema is not compared."""
         if isinstance(self._bucket, MadeBucket):
-            return  # nothing stands beside shards that are not written
+            return  # a view has no shards, and so no files beside them
         outputs = self._manifest.outputs
         names = [shard.name for shard in outputs]
         containers = containers_named(self._manifest.spec, names)
@@ -189,7 +189,7 @@ class SidecarCheck:
 
     def _compare(self, listed: ManifestSidecar, size_bytes: int, xxh3: str) -> None:
         if (size_bytes, xxh3) != (listed.file_bytes, listed.xxh3):
-            self._problem(listed.name, "has other bytes than the manifest says")
+            self._problem(listed.name, "has another size or checksum than in the manifest")
 
     def _problem(self, name: str, text: str) -> None:
         self._findings.problem("index", name, "", text)
@@ -234,7 +234,7 @@ class SampleCheck:
         try:
             # Views and triggers of a stranger's file must not call functions with side effects.
             database.execute("PRAGMA trusted_schema = OFF")
-            # Bounded, as it may have any number of tables.
+            # The fetch is bounded, because the file may have any number of tables.
             tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self._usable = {"samples", "sample_parts"} <= {row[0] for row in tables.fetchmany(99)}
         except sqlite3.Error:
@@ -259,10 +259,12 @@ class SampleCheck:
         except sqlite3.Error:
             same = self._usable = False
         if not same:
-            self._findings.problem("index", self._name, "", f"does not say what is in {shard}")
+            self._findings.problem(
+                "index", self._name, "", f"does not describe the content of {shard}"
+            )
 
     def _has(self, query: str, ordinal: int, rows: Sequence[tuple[object, ...]]) -> bool:
-        # One more row than is right shows that there are others, however many.
+        # One row more than expected is enough to show that there are too many.
         return self._database.execute(query, (ordinal,)).fetchmany(len(rows) + 1) == rows
 
 

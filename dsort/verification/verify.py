@@ -107,7 +107,7 @@ def verify_result(
         stored, outputs = open_view(stored, outputs, options)
     taken = Sample.of(1.0 if sample is None else sample, seed or stored.job_id)
     if taken and run_code:
-        hint = "leave out one of them: a sample is not compared with the inputs"
+        hint = "leave out either the sample or the code: a sample is not compared with the inputs"
         raise InputError("code is not run again for a sample", hint=hint)
     reports, shared = [], _Shared(stored, taken)
     for part in stored.parts():
@@ -159,7 +159,7 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
     try:
         assert found.listing is not None
     except (InputError, ObjectNotFoundError):
-        return FilesBucket(found.buckets, Listing.empty)  # reported shard by shard
+        return FilesBucket(found.buckets, Listing.empty)  # each shard is reported as missing
     return found
 
 
@@ -281,7 +281,7 @@ class _Verification:
         may_merge = repeats_allowed and not is_compared
         outputs = self._read_outputs(output_reader, places, watch, may_merge=may_merge)
         named = NamedOutputs(outputs, output_reader, findings)
-        if not len(self._removed):  # else shards end where they ended before
+        if not len(self._removed):  # a removal does not move the ends of shards
             check_cuts(outputs.facts, manifest.spec, self._names, findings, self.pipeline.placed_by)
         elif not is_compared:  # the comparison with the inputs reports such records, too
             named.check_removed(self._removed)
@@ -410,7 +410,7 @@ class _Verification:
         spec, listed = self._manifest.spec, [shard.name for shard in self._manifest.inputs]
         try:
             found = [shard.name for shard in resolve_inputs(spec, self._inputs_bucket, Tally())]
-        except (InputError, ObjectNotFoundError):  # no input is left: reported shard by shard
+        except (InputError, ObjectNotFoundError):  # no input is left: each is reported as missing
             return
         ours, there = set(listed), set(found)
         if [name for name in found if name in ours] != [name for name in listed if name in there]:
@@ -435,7 +435,7 @@ class _Verification:
 
     def _warn_of_strangers(self) -> None:
         if self._manifest.spec.keep_shards:
-            return  # there is no pattern that other shards could fit
+            return  # outputs keep the names of inputs: no template makes further names
         strangers = find_strangers(
             self._all_names,
             (shard.name for shard in self._manifest.inputs),

@@ -110,7 +110,7 @@ def test_a_function_gets_and_returns_rows_as_dicts_of_values(
     manifest = (tmp_path / "out" / manifest_name(report.job_id)).read_bytes()
     verified = api.verify(manifest, options=RunOptions(root=tmp_path))
     assert verified.problems == ()
-    assert "--run-code does it" in verified.warnings[0]
+    assert "--run-code runs the code" in verified.warnings[0]
     again = api.verify(manifest, run_code=True, options=RunOptions(root=tmp_path))
     assert (again.problems, again.warnings, again.records) == ((), (), 10)
     first = tmp_path / "out" / json.loads(manifest)["outputs"][0]["name"]
