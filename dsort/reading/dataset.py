@@ -166,14 +166,15 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         known = self.known_index(place, self._info(place)) if self._cache.is_on else None
         opened = Shard(place, max_expansion=self.max_expansion, index=known)
         with self._lock:
-            # Another thread may have opened it meanwhile: all use one, whose headers are read once.
+            # Another thread may have opened the shard meanwhile. Then its object is used, so that
+            # headers are read once.
             shard = self._open.setdefault(at, opened)
             while len(self._open) > SHARDS_OPEN_MAX:
                 self._open.popitem(last=False)
         return shard
 
     def record(self, at: int, number: int) -> Record:
-        """Record ``number`` of shard number ``at``. It keeps no file open."""
+        """Record ``number`` of shard number ``at``. The record keeps no file open."""
         return self.shard(at).record(number, _Files(self, at))
 
     def record_index(self, at: int) -> RecordIndex | None:
@@ -259,7 +260,7 @@ class _Files(Struct, frozen=True):
 
 INDEX_BYTES_MAX: Final = 1 << 30
 FILE_BYTES: Final = 64
-"""About the memory that it takes to write one file of a shard into an index."""
+"""Roughly the memory that one file of a shard takes while the index is written."""
 COUNTED_BYTES_MIN: Final = 64 << 10
 """Each index file counts at least this much against ``bytes_max``, so that there are few files to
 look through."""
@@ -310,9 +311,10 @@ class IndexCache(NoIndexes):
         return None
 
     def keep(self, bucket_uri: str, info: ObjectInfo, index: RecordIndex) -> None:
-        """Keep the index of the shard ``info``, if the shard has an etag, which tells of changes.
-        The file of the index is complete from the moment it exists."""
-        estimate = len(index.size) * FILE_BYTES  # the exact size takes that memory
+        """Keep the index of the shard ``info``. An index is not kept for a shard without an etag,
+        because a later change of the shard would not be found. The file of the index is complete
+        from the moment it exists."""
+        estimate = len(index.size) * FILE_BYTES  # to find the exact size takes this much memory
         if not info.etag or estimate > self._file_bytes_max:
             return
         path, data = self._path(bucket_uri, info), index.to_bytes()
@@ -344,7 +346,7 @@ class IndexCache(NoIndexes):
 
 
 class BoundedIndexCache(IndexCache):
-    """The same with at most ``bytes_max`` of files: the least recently used are deleted."""
+    """Indexes by shard, in at most ``bytes_max`` of files: the least recently used are deleted."""
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         super().__init__(directory)
@@ -417,8 +419,9 @@ def read_shards(
     - a list of shards.
 
     Paths are relative to the data root: the current directory, unless settings or ``options`` set
-    another one. Of ``options`` only ``root``, ``settings`` and ``memory_max_bytes`` matter: a
-    quarter of the last, up to 128 MiB, limits the window of a zstd frame (default: 64 MiB).
+    another one. Of ``options`` only ``root``, ``settings`` and ``memory_max_bytes`` matter. A
+    quarter of ``memory_max_bytes``, up to 128 MiB, limits the window of a zstd frame (default:
+    64 MiB).
 
     ::
 
@@ -431,7 +434,7 @@ def read_shards(
     Directories, links and devices have no content and are left out. One record is in memory at a
     time, with a buffer of 64 MiB and the headers of one shard; a shard that is larger than the
     buffer is read twice. A compressed shard may decode to ``max_expansion`` times its length. A
-    shard with more is refused, because it may have been made to fill memory and disk.
+    shard that decodes to more is refused, because it may have been made to fill memory and disk.
 
     ``where`` is looked up at once; shards are read while the iterator advances. Raises
     ``InputError`` and its subclasses (no manifest, a shard that is missing or corrupt, that is not

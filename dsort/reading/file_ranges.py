@@ -21,14 +21,14 @@ class FileRanges(ClosesOnExit):
         self._fd, self._name, self._where = fd, name, where
 
     def read(self, start: int, size_bytes: int) -> bytes:
-        """``size_bytes`` bytes from byte ``start`` on, without another copy."""
+        """``size_bytes`` bytes from byte ``start`` on, copied once."""
         try:
             data = os.pread(self._fd, size_bytes, start)
         except OSError as error:
             raise storage_error_of(error, f"read {self._name}", self._where) from error
         if len(data) == size_bytes:
             return data
-        whole = bytearray(size_bytes)  # pread returned less: from 2 GiB on, or the file was cut
+        whole = bytearray(size_bytes)  # pread returned less: it has a limit of 2 GiB, or a file end
         self.read_into(memoryview(whole), start)
         return bytes(whole)
 
@@ -54,7 +54,7 @@ class FileRanges(ClosesOnExit):
         os.posix_fadvise(self._fd, start, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        """Release it. Closing again has no effect."""
+        """Release the file. Closing again has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

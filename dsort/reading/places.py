@@ -82,7 +82,7 @@ class ShardPlace(Struct, frozen=True):
         if self.size_bytes not in (None, size_bytes):
             raise ChangedInputError(
                 f"shard {self.name} in {self.bucket.uri} has {size_bytes:,} bytes, its manifest "
-                f"says {self.size_bytes:,}",
+                f"has {self.size_bytes:,}",
                 hint=_AGAIN,
             )
 
@@ -92,10 +92,10 @@ class ShardPlace(Struct, frozen=True):
             self.wrong_count(records)
 
     def wrong_count(self, found: int) -> NoReturn:
-        """Raise ``ChangedInputError``: the shard has ``found`` records, and others were expected,
-        by the manifest or by an earlier count."""
-        more = "more were counted"
-        wanted = more if self.records is None else f"its manifest says {self.records:,}"
+        """Raise ``ChangedInputError``: the shard has ``found`` records, and the manifest or an
+        earlier count has another number."""
+        more = "an earlier count found more"
+        wanted = more if self.records is None else f"its manifest has {self.records:,}"
         raise ChangedInputError(
             f"shard {self.name} in {self.bucket.uri} has {found:,} records, {wanted}", hint=_AGAIN
         )
@@ -123,7 +123,8 @@ def _listed(where: Sequence[str | Path], options: RunOptions) -> Iterator[ShardP
 
 
 def _in_view(bucket: Bucket, name: str, options: RunOptions) -> ShardPlace:
-    """The shard ``name`` of a bucket. A file of a view is read as its shard."""
+    """The shard ``name`` of a bucket. For a file of a view, this is the shard that the file
+    describes."""
     if not name.endswith(VIEW_SUFFIX):
         return ShardPlace(bucket, name)
     from dsort.reading.view import view_of_file

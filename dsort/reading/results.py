@@ -148,8 +148,8 @@ class JobFinder:
         """The job that ``job`` names. ``job`` may be
 
         - the path or URI of a manifest, or of a job's directory;
-        - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or without
-          that in the data root and the directories in it;
+        - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or if
+          ``bucket`` is None in the data root and the directories in it;
         - a bucket: its newest job (with ``finished``: the newest that finished, if one did).
 
         ``InputError`` with the known jobs if ``job`` names none of them, or several.
@@ -184,8 +184,8 @@ class JobFinder:
         )
 
     def known(self, bucket: str | None) -> list[FoundJob]:
-        """The jobs in ``bucket``, or without that in the data root and the directories in it. A job
-        that wrote to several buckets is listed in the one with its manifest."""
+        """The jobs in ``bucket``; if it is None, in the data root and the directories in it. A job
+        that wrote to several buckets is listed in the bucket with its manifest."""
         buckets = [self._existing(bucket)] if bucket else self._buckets_under()
         known = [each for opened in buckets for each in _jobs_in(opened, bucket or "")]
         there = {each.job_id for each in known if not each.document.endswith(RESULT)}
@@ -248,8 +248,8 @@ class JobFinder:
 
     def _followed(self, found: FoundJob) -> FoundJob:
         """``found``, or the same job in the bucket of its manifest, if ``found`` is in the bucket
-        of a single output. Only a bucket of the same store is opened, because anyone who can write
-        to the one bucket decides which other one is opened."""
+        of a single output. The second bucket has to be of the same store, because anyone who can
+        write to the first bucket can name a second one there."""
         from dsort.results.journal import result_elsewhere
 
         if not found.document.endswith(RESULT):
@@ -262,7 +262,7 @@ class JobFinder:
         try:
             bucket.stat(name)
         except ObjectNotFoundError:
-            hint = "its other shards may be gone, too"
+            hint = "the other shards of the job may be gone, too"
             raise InputError(f"{where} no longer", hint=hint) from None
         given = "" if uri.startswith("file:") else uri
         return FoundJob(found.job_id, bucket, name, given=given)
@@ -289,8 +289,8 @@ def _named(jobs: list[FoundJob]) -> str:
 
 
 def _newest(jobs: Iterator[FoundJob], *, finished: bool) -> list[FoundJob]:
-    """The last of ``jobs`` of one bucket, by the commit of finished jobs and by the begin of
-    others. With ``finished``, the last committed job, if there is one."""
+    """The newest of ``jobs``, all of one bucket, by the time of the commit of a finished job, and
+    by the start of another job. With ``finished``, the last committed job, if there is one."""
     from dsort.results.earlier_results import commits
     from dsort.results.job_ids import moment_of_id
 

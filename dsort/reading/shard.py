@@ -50,14 +50,14 @@ HEADERS_BYTES: Final = 1 << 20
 """A shard of at most this size is read in one piece; for a larger one, the headers are read
 first."""
 WHOLE_BYTES: Final = 128 << 20
-"""The same limit for shards that have to be decoded, or whose places of payloads are stored in many
-places."""
+"""The same limit for shards that have to be decoded, or in which the offsets of payloads are
+scattered."""
 PIECE_BYTES: Final = 1 << 20
 SPARE_BYTES_MAX: Final = 64 << 10
 """The members of one record are read at once if at most this many bytes a member are between
 them."""
 ALL_BYTES: Final = sys.maxsize
-"""More than any file has."""
+"""More bytes than any file has."""
 
 
 class _Contents(Struct, frozen=True, eq=False):
@@ -191,7 +191,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         except BaseException:
             self.close()
             raise
-        # Several threads may read a file at once, but only one at a time an object in a store.
+        # Several threads may read a file at once; an object in a store is read by one at a time.
         is_file = place.bucket.local_path(place.name) is not None
         self._turn = nullcontext() if is_file else self._lock
 
@@ -339,7 +339,8 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     def read_file(self, at: int, begin: int, bytes_max: int) -> bytes:
         """At most ``bytes_max`` bytes of file ``at``, from ``begin`` on. A compressed file is
-        decompressed up to their end; a checksum is compared if the whole file is read."""
+        decompressed up to the end of these bytes. A checksum is compared if the whole file is
+        read."""
         if self._table is not None:
             row, place = divmod(at, self._table.width)
             content = self._table.cells(row)[1][place][1]
@@ -374,7 +375,7 @@ class Shard(ClosesOnExit, Sequence[Record]):
         for piece in self._open_bytes().unpacked(members, row, pieces):
             found += piece
             if stop <= len(found) < int(members.payload_bytes[row]):
-                break  # otherwise the end is read, too, and with it the whole is checked
+                break  # else the loop reads to the end, where the checksum is compared
         return bytes(found)
 
     def _range(self, start: int, length: int) -> memoryview:

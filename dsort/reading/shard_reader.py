@@ -42,8 +42,8 @@ class ShardReader:
     ) -> None:
         """``options``: how the job reads its shards. ``memory_max_bytes``: the available memory, of
         which the window of a decoder may take one ``WINDOW_SHARE``-th; None:
-        ``MEMORY_BYTES_DEFAULT``. ``needs_schema``: whether a damaged file of a schema is an error,
-        as it is unless records are compared as they are."""
+        ``MEMORY_BYTES_DEFAULT``. ``needs_schema``: whether a damaged schema file is an error. It is
+        none where records are compared as they are stored."""
         self._options = options or ContainerOptions()
         self._buffer = PayloadBuffer(buffer_bytes)
         self._window_bytes = (memory_max_bytes or MEMORY_BYTES_DEFAULT) // WINDOW_SHARE
@@ -59,9 +59,9 @@ class ShardReader:
         decoding: DecodingRules | None = None,
         container: Container | None = None,
     ) -> Iterator[ShardBytes]:
-        """The bytes of one shard. Only one shard may be open at a time. ``container``: None for
-        that of the shard's name, with the options of this reader. ``SchemaError`` if the file
-        beside the shard that has its schema is damaged."""
+        """The bytes of one shard. Only one shard may be open at a time. ``container``: None for the
+        container of the shard's name, with the options of this reader. ``SchemaError`` if the
+        schema file beside the shard is damaged."""
         self.heed_stop()
         with bucket.open(name) as source:
             container = container or container_of(name).with_options(self._options)
@@ -106,10 +106,10 @@ def whole_members(shard: ShardBytes) -> MemberTable:
 
 
 class _Counted(ClosesOnExit, ReadObject):
-    """A source that adds the bytes read from it to the count of its reader. It forgets nothing,
-    because the bytes will probably be read again soon."""
+    """A source that adds the number of bytes read from it to ``bytes_read`` of its reader. Bytes
+    that were read stay in the page cache, because they will probably be read again soon."""
 
-    rereads_cheaply = True  # there is no scratch directory to copy it to
+    rereads_cheaply = True  # there is no scratch directory to copy the source to
 
     def __init__(self, source: ReadObject, reader: ShardReader) -> None:
         self.info = source.info

@@ -45,7 +45,7 @@ from dsort.reading.record_index import KeySequence, PositionKeys
 __all__ = ["Rows", "TableRecords", "summarise_table"]
 
 KEPT_BYTES: Final = 64 << 20
-"""The limit for the decoded batches that are kept, those that were decoded last."""
+"""The limit for the decoded batches that are kept. The batches that were decoded last stay."""
 CELLS_BYTES: Final = 1 << 20
 CELLS_ROWS_MAX: Final = 256
 """The number of rows that are converted to cells at once where rows are read in order."""
@@ -75,7 +75,8 @@ class TableRecords:
     ``width``: the largest number of members of a record."""
 
     def __init__(self, shard: ShardBytes) -> None:
-        """``CorruptShardError`` if it is no table, or has more rows than ``decoding`` allows."""
+        """``CorruptShardError`` if the shard is no table, or has more rows than ``decoding``
+        allows."""
         shard.make_ready()
         if not shard.size_bytes:
             raise CorruptShardError(shard.name, 0, "it has no bytes")
@@ -343,7 +344,7 @@ def _lengths(name: str, column: Any) -> Int64s:
     elif pa.types.is_float32(kind) or pa.types.is_float64(kind) or _is_time(kind):
         encoded = column.dictionary_encode()
         words = np.array([len(each or b"") for each in cell_contents(name, encoded.dictionary)])
-        # Nulls have no word: they take the last one, which is -1.
+        # A null has no length in the dictionary: it takes the last entry, which is -1.
         found = pa.array(np.append(words, -1)).take(encoded.indices.fill_null(len(words)))
     else:
         cells = cell_contents(name, column)

@@ -82,7 +82,8 @@ def view_of_file(files: Bucket, name: str, options: RunOptions) -> tuple[ViewBuc
         if any(each.name == name for each in manifest.outputs):
             return open_view(manifest, files, options)[1], name.removesuffix(VIEW_SUFFIX)
     raise InputError(
-        f"no manifest in {files.uri} lists {name}", hint="a file of a view says nothing without it"
+        f"no manifest in {files.uri} lists {name}",
+        hint="a file of a view cannot be read without its manifest",
     )
 
 
@@ -170,7 +171,7 @@ class ViewBucket(MadeBucket):
         with self._lock:
             self._kept[name] = found
             rows = sum(len(each.length) for each in self._kept.values())
-            # The last one stays, however many rows it has: it is about to be read.
+            # The last shard stays, however many rows it has: it is about to be read.
             while len(self._kept) > 1 and rows > ROWS_KEPT_MAX:
                 _, old = self._kept.popitem(last=False)
                 rows -= len(old.length)
@@ -203,8 +204,8 @@ class ViewBucket(MadeBucket):
         data = read_small(self._files, output.name, bytes_max=FILE_BYTES_MAX)
         if xxhash.xxh3_64_hexdigest(data) != output.xxh3:
             raise ChangedInputError(
-                f"{output.name} in {self.uri} is not what its manifest says",
-                hint="fetch it, or make the view, again",
+                f"{output.name} in {self.uri} differs from its manifest",
+                hint="fetch it again, or make the view again",
             )
         rows, schema = read_view(output.name, data)
         stop = np.zeros(len(rows), np.int64)
@@ -220,7 +221,7 @@ class ViewBucket(MadeBucket):
         if not fits.all() or total != output.container_bytes:
             raise CorruptShardError(output.name, 0, "it does not fit its manifest")
         if int(rows.record.max(initial=-1)) >= output.records:
-            raise CorruptShardError(output.name, 0, "it has more records than its manifest says")
+            raise CorruptShardError(output.name, 0, "it has more records than in its manifest")
         return Extents.of(rows, schema)
 
 
@@ -242,7 +243,7 @@ class Extents(Struct, frozen=True, eq=False):
         shard = rows.shard.astype(np.int64)
         start = np.where(shard < 0, rows.literals.offsets[:-1], rows.offset)
         follows = (shard[1:] == shard[:-1]) & (start[1:] == start[:-1] + rows.length[:-1])
-        # The cut is for a view without rows, which has no first row either.
+        # A view without rows has no first row: then the slice removes the added True.
         first = np.flatnonzero(np.append(True, ~follows)[: len(shard)])
         length = np.add.reduceat(rows.length, first) if len(first) else rows.length
         literals = np.ascontiguousarray(rows.literals.blob).data
@@ -352,8 +353,8 @@ class _Reads(Protocol):
 
 
 class _Open(Struct):
-    """An input that is open, or that the thread with ``opening`` is opening; and how many threads
-    read it, counted under ``lock``. A ``with`` ends one use of it."""
+    """An input that is open, or that the thread with ``opening`` is opening. ``users``: how many
+    threads read it, counted under ``lock``. A thread reads inside of a ``with``."""
 
     lock: threading.Lock
     opening: threading.Lock = field(default_factory=threading.Lock)
@@ -382,7 +383,7 @@ class _Inputs:
 
     @cached_property
     def are_files(self) -> bool:
-        """Whether no read is a request."""
+        """Whether all inputs are local files, so that reads send no requests."""
         return all(self._bucket.local_path(each.name) is not None for each in self._known[:1])
 
     @cached_property
@@ -418,8 +419,8 @@ class _Inputs:
                     reads.read_into(part.view, part.start)
 
     def reads(self, shard: int) -> _Open:
-        """Input number ``shard``, open. It stays open inside of its ``with``, which has to
-        follow."""
+        """Input number ``shard``, open. The caller has to use it in a ``with``, at whose end the
+        input may be closed."""
         with self._lock:
             found = self._open.get(shard)
             if found is None:
@@ -439,7 +440,7 @@ class _Inputs:
 
     def _close_old(self) -> None:
         for shard, each in list(self._open.items())[: len(self._open) - self._open_max]:
-            # Others are open for longer: a reader would lose its file.
+            # An input with users stays open: they would lose its file.
             if not each.users:
                 del self._open[shard]
                 if each.reads is not None:
@@ -473,13 +474,13 @@ class _FileReads(FileRanges):
     def of(cls, fd: int, name: str, bucket: str) -> _FileReads:
         """The file of ``fd``, which is not closed here."""
         with StorageErrors(f"read {name}", bucket):
-            # Opened again, because descriptors that are copies share the hint of one of them.
+            # The file is opened again, because all copies of a descriptor share one hint.
             own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         os.posix_fadvise(own, 0, 0, os.POSIX_FADV_RANDOM)
         return cls(own, name, bucket)
 
-    # Looking first whether the last byte of a range is in the page cache would read its page by
-    # itself, before the hint for the range: half the speed with 100 KB a range.
+    # A first look whether the last byte of a range is in the page cache would read the page of this
+    # byte alone, before the hint for the range: half the speed with 100 KB a range.
 
     def _ended(self, at: int, wanted: int) -> NoReturn:
         text = f"input {self._name} of the view ends at byte {at:,}"

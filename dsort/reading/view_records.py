@@ -59,11 +59,11 @@ def _range_json(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
 
 
 def view_of_places(places: Sequence[ShardPlace], what: str) -> ViewBucket:
-    """The view whose shards ``places`` are. ``InputError`` that names ``what`` if it is no such
-    file."""
+    """The view to which the shards ``places`` belong. ``InputError``, which names ``what``, if they
+    belong to no view."""
     view = places[0].bucket if places else None
     if not isinstance(view, ViewBucket):
-        text = f"{what} is no view: it has its shards"
+        text = f"{what} is no view: it holds shards"
         raise InputError(text, hint="output: view, or --view, makes a view")
     return view
 
@@ -71,8 +71,8 @@ def view_of_places(places: Sequence[ShardPlace], what: str) -> ViewBucket:
 def view_records(
     view: ViewBucket, places: Iterable[ShardPlace], first: int = 0
 ) -> Iterator[ViewRecord]:
-    """The records of the shards ``places`` of ``view``, from number ``first`` on. It reads only the
-    headers of members, and takes the memory of one shard's index."""
+    """The records of the shards ``places`` of ``view``, from number ``first`` on. Only the headers
+    of members are read, and the index of one shard is in memory at a time."""
     position = 0
     for place in places:
         count = place.records or 0
@@ -124,7 +124,7 @@ def get_batch_requests(
 def _entry(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
     if part.shard < 0:
         text = f"the content of {readable(part.member)} is a range of no input"
-        raise InputError(text, hint="use --jsonl, which has such content itself")
+        raise InputError(text, hint="use --jsonl, whose lines hold this content themselves")
     bucket, name = view.input_at(part.shard)
     scheme, _, _ = bucket.uri.partition("://")
     if scheme != _AIS:
