@@ -49,8 +49,8 @@ FIRST_BYTES: Final = 1 << 20
 """The size of the first window of a shard: small, so that the first batch does not have to wait.
 Each window is twice as large as the one before."""
 AHEAD_BYTES: Final = 16 << 20
-"""The disk reads so far behind a window while the window is used: a view of records of 100 KB was
-read 15% faster than without that, and no faster with 32 MiB."""
+"""While a window is used, the disk reads this many bytes after it. A view with records of 100 KB
+was read 15% faster than without reading ahead, and no faster with 32 MiB."""
 HOP_BYTES: Final = 4 * BLOCK_BYTES
 """The bytes read at each header: mostly they hold a small member as well, and the next header."""
 HASHED_BYTES: Final = 1 << 20
@@ -99,7 +99,7 @@ class _Window:
 
     def piece(self, at: int, stop: int) -> tuple[memoryview, int]:
         """The bytes in memory from byte ``at`` on, and their end. If byte ``at`` is not in memory:
-        no bytes, and the next byte that is, or ``stop`` if that comes first. Removes holes before
+        no bytes, and the offset of the next byte in memory, at most ``stop``. Removes holes before
         ``at``."""
         nothing = self.view[:0]
         if not self.start <= at < self.stop:
@@ -272,7 +272,7 @@ class ForwardTar:
         read whole."""
         new = self._tar.found(self._members)
         self._members += len(new)
-        is_done = self._is_scanned  # links are resolved then
+        is_done = self._is_scanned  # after the scan, all links are resolved
         resolved = self._scan.table.notes.hardlinks_resolved if is_done else 0
         if resolved or bool((new.kind == MemberKind.HARDLINK).any()):
             raise NotForwardError
@@ -349,8 +349,8 @@ class ForwardTar:
         found, wanted = self._hash, self._place.xxh3
         if found is not None and found.hexdigest() != wanted:
             raise ChangedInputError(
-                f"shard {self._place.name} in {self._place.bucket.uri} has other bytes than its "
-                f"manifest says: XXH3 {found.hexdigest()}, not {wanted}",
+                f"shard {self._place.name} in {self._place.bucket.uri} has another checksum than "
+                f"in its manifest: XXH3 {found.hexdigest()}, not {wanted}",
                 hint="fetch or make it again; `dsort verify` compares all of a result",
             )
         self._place.check_count(self._records)

@@ -47,7 +47,7 @@ SMALL_BLOCK_BYTES: Final = 4 << 20
 BLOCKS_MIN: Final = 3
 FILE_AHEAD_BYTES: Final = 32 << 20
 """The limit of bytes read ahead for local files: memory that is used again soon is in a cache. With
-members of 100 KB, 256 MiB ahead took half as much processor time again."""
+members of 100 KB, 256 MiB ahead took 50% more processor time."""
 WINDOW_BYTES_MIN: Final = 1 << 20
 ORDERS_KEPT: Final = 3
 SOURCES_MAX: Final = 256
@@ -68,8 +68,8 @@ class Loader:
             save(loader.state_dict())        # {manifest, seed, epoch, records_seen}
 
     ``where``: a manifest, a job's report, a bucket, a template, or a list of shards, in any
-    container and store. A list of results that were cut alike is read side by side: a sample has
-    the members of all results, and keys are compared.
+    container and store. If it is a list of results, they are read side by side, and have to be cut
+    alike: a sample has the members of all results, and keys are compared.
 
     The order of an epoch depends on the dataset, ``seed``, ``epoch`` and ``order`` alone
     (``sequential``, ``shards``, ``window(k)``, ``records``: see ``dsort.loader.order``). All ranks
@@ -81,7 +81,7 @@ class Loader:
     and returns a sample; it runs in ``threads`` threads. At most about ``memory_bytes`` are read
     ahead. ``cache``: where indexes of shards are kept (see :class:`dsort.Dataset`).
 
-    ``loader[i]`` reads the i-th item of the epoch by itself; any number of threads may do that.
+    ``loader[i]`` reads only the i-th item of the epoch; any number of threads may do that.
     With PyTorch imported, a loader is an ``IterableDataset``, and its workers share the steps of
     their rank; it has ``state_dict`` and ``load_state_dict`` of torchdata's ``Stateful``.
 
@@ -137,7 +137,7 @@ class Loader:
         self._pinned: dict[tuple[int, int], ObjectInfo] = {}
         refuse_other_cuts(self._datasets)
         if not len(self.dataset):
-            raise InputError("there are no records to load", hint="a result of a job has some")
+            raise InputError("there are no records to load", hint="name shards that have records")
 
     # -- a stream ----------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Loader:
             for turn, step in enumerate(range(worker, steps.count, workers)):
                 batch = [next(samples) for _ in range(steps.batch_size)]
                 is_last = step + workers >= steps.count
-                # Workers take turns, so each turn of this one is a step of every other, too.
+                # Workers take turns: each of them makes one step in a turn.
                 done = steps.count if is_last else (turn + 1) * workers
                 self._now = steps.after(done)
                 if is_last:
@@ -267,15 +267,16 @@ class Loader:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state``, on any number of ranks and with any batch size. ``InputError``
-        if it belongs to another dataset, order or seed."""
+        if the state belongs to another dataset, order or seed."""
         numbers = [state.get(name) for name in ("seed", "epoch", "records_seen")]
         if any(type(each) is not int for each in numbers) or "manifest" not in state:
             raise InputError("this is no state of a loader", hint="state_dict() makes one")
         seed, epoch, seen = (int(each) for each in numbers if each is not None)
         if state["manifest"] != self.digest:
             raise InputError(
-                f"the state is of the dataset and order {state['manifest']}, this is {self.digest}",
-                hint="the same manifest and the same order go on from it",
+                f"the state is of the dataset and order {state['manifest']}, the loader of "
+                f"{self.digest}",
+                hint="make the loader with the same manifest and the same order",
             )
         if seed != self.seed:
             raise InputError(f"the state is of seed {seed}, this loader has {self.seed}")

@@ -108,7 +108,7 @@ class EpochOrder:
         ends = self._ends[first : first + self.kind.window + 1] - self._ends[first]
         drawn = self._permuted(int(ends[-1]), _WINDOWS, window)
         shard = np.searchsorted(ends, drawn, "right") - 1
-        # A stable sort keeps the places of a shard in order: they get its records one by one.
+        # A stable sort keeps the places of a shard in order, so the shard is read forward.
         by_shard = np.argsort(shard, kind="stable")
         number = np.empty_like(shard)
         number[by_shard] = np.arange(len(shard)) - ends[shard[by_shard]]
@@ -123,7 +123,7 @@ class EpochOrder:
         return self._drawn(np.arange(total, dtype=np.int64), total, what, number)
 
     def _drawn(self, places: Int64s, total: int, what: int, number: int) -> Int64s:
-        """The numbers at ``places`` of such a permutation."""
+        """The numbers at ``places`` of the permutation that ``_permuted`` describes."""
         text = f"{self.digest}\0{self.seed}\0{self.epoch}\0{what}\0{number}"
         seed = np.uint64(xxhash.xxh3_64_intdigest(text.encode()))
         count = len(places)

@@ -28,8 +28,8 @@ __all__ = ["PADDING", "Budget", "SampleStream", "decoded"]
 PADDING: Final = "__padding__"
 """The mark of samples that fill up the last step."""
 KEPT_BYTES: Final = 62 << 20
-"""The memory that the C library is made to keep: more than is read ahead of files. The most that
-glibc keeps in this way is twice 32 MiB."""
+"""The memory that the C library is made to keep: more than the loader reads ahead of local files.
+The most that glibc keeps in this way is twice 32 MiB."""
 DECODED_AT_ONCE: Final = 8
 PUT_BYTES: Final = 1 << 20
 """The bytes that are put in order at a time where a block has several shards."""
@@ -71,7 +71,7 @@ class _Block:
         self._reading: Future[None] | None = None
 
     def begin(self, threads: ThreadPoolExecutor) -> None:
-        """Start reading it in one of ``threads``."""
+        """Start to read the block in one of ``threads``."""
         self._reading = threads.submit(self._read)
         self._reading.add_done_callback(self._end)
 
@@ -218,14 +218,16 @@ class SampleStream:
                     parts = self._parts(places)
                     begun.append(_Block(parts, len(places), bytes_max, is_forward=self._is_forward))
                     begun[-1].begin(fetchers)
-                    # Only after the block, which may have the ticket before theirs: a thread that
-                    # waits for a ticket of a block that is not begun would wait for ever.
+                    # These tasks are submitted after the block, because the block may hold the
+                    # ticket before theirs. A thread that waits for the ticket of a block that has
+                    # not begun would wait for ever.
                     for source, ticket in self._unwanted:
                         self._retired.append((fetchers.submit(source.finish, ticket), source))
                     self._unwanted.clear()
                 if not begun:
-                    # If little of a shard is left, it is read to its end, to get its index: also of
-                    # shards that are in the queue for that, which the end of threads would empty.
+                    # If little of a shard is left, it is read to its end, to get its index. The
+                    # wait is for shards whose turn is still to come: the end of the threads would
+                    # cancel them.
                     wait(ended for ended, _ in self._retired)
                     for source in self._sources.values():
                         source.finish(source.ticket())
@@ -251,7 +253,7 @@ class SampleStream:
             first, steps = first + steps * stride, min(2 * steps, most)
 
     def _parts(self, places: Int64s) -> list[_Part]:
-        """The parts of a block. It takes tickets, so call it in the order of the blocks."""
+        """The parts of a block. Each call takes tickets, so calls need the order of the blocks."""
         found = []
         rounds = places // self._steps.records  # 0: places of the epoch itself
         pads = self._steps.remainder == "pad"

@@ -38,7 +38,7 @@ def sample_of(record: Record, url: str) -> Sample:
 
 
 def bytes_of(samples: Iterable[Sample]) -> int:
-    """About the memory that samples take before they are decoded."""
+    """Roughly the memory that samples take before they are decoded."""
     return sum(map(len, chain.from_iterable(map(dict.values, samples))))
 
 
@@ -91,7 +91,7 @@ def samples_of(index: RecordIndex, rows: Int64s, contents: Contents, url: str) -
 
 
 class _Extensions(dict[bytes, str]):
-    """The extensions of samples by those in names: each is decoded once."""
+    """The text of each extension, by its bytes in names of members. Each is decoded once."""
 
     def __missing__(self, raw: bytes) -> str:
         extension = self[raw] = text_of(raw).lower()

@@ -52,7 +52,7 @@ class ShardFile(ClosesOnExit):
             raise
 
     def close(self) -> None:
-        """Release it. Closing again has no effect."""
+        """Release the shard. Closing again has no effect."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -144,7 +144,7 @@ class DirectFile(FileRanges):
         if path is None:
             return None
         try:
-            # A FIFO in place of the file would hold a plain open until it gets a writer.
+            # If a FIFO is in place of the file, a plain open would wait for a writer.
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None  # opening it through its bucket reports the error

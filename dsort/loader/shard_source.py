@@ -37,11 +37,11 @@ from dsort.reading.view import ViewObject
 __all__ = ["ShardSource"]
 
 GAP_BYTES_MAX: Final = 128 << 10
-"""Up to this many bytes between two requested records of a file are read with them; more in a
-store."""
+"""Up to this many bytes between two requested records of a local file are read with the records.
+The limit for stores is larger."""
 GAP_BYTES_STORE: Final = 1 << 20
 DECODED_BYTES_MAX: Final = 1 << 20
-"""About the size of a list of samples of a shard that is decoded; at least one sample."""
+"""The approximate size of a list of samples of a shard that is decoded; at least one sample."""
 
 
 class _Ranges(Struct, frozen=True):
@@ -164,7 +164,7 @@ class ShardSource(ClosesOnExit):
                 for some in self._forward.samples(rows):
                     done += len(some)
                     yield some
-            except NotForwardError:  # links: all of its headers have to be known
+            except NotForwardError:  # for links, all headers of the shard have to be read first
                 self._forward = None
                 self._shard = self._opened_shard()
                 yield from self._of_shard(self._shard, rows[done:])
