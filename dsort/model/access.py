@@ -56,13 +56,13 @@ class TokenList(Model):
 
 
 class AuditEntry(Model):
-    """One thing that was done."""
+    """One action of a user."""
 
     number: int = Field(examples=[12])
     at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
     who: str = Field(examples=["alice"])
     address: str = Field(
-        description="Of the connection; empty for what was done on the machine.",
+        description="Of the connection; empty for an action on the machine itself.",
         examples=["192.0.2.7"],
     )
     action: str = Field(examples=["job.submit", "token.remove"])
@@ -88,6 +88,6 @@ class ValidationView(Model):
 
 
 class HealthView(Model):
-    """The service answers."""
+    """The answer of a service that runs."""
 
     status: Literal["ok"] = Field(examples=["ok"])

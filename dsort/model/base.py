@@ -82,7 +82,7 @@ View = TypeVar("View", bound=Model)
 
 
 def view_of(example: object, **words: str) -> Callable[[type[View]], type[View]]:
-    """Gives a model the fields of a struct; ``example`` is an object of that class, whose values
+    """Gives a model the fields of a struct. ``example`` is an object of the struct; its values
     become examples. ``words``: descriptions of fields."""
     types, values = get_type_hints(type(example)), to_jsonable_python(to_builtins(example))
     described: Any = {
@@ -147,6 +147,6 @@ class Problem(Model):
     detail: str = Field(examples=[f"algorithm.kind: {_MESSAGE}"])
     hint: str = Field(default="", examples=[""])
     exit_code: int | None = Field(
-        default=None, description="Of the command line, for this.", examples=[2]
+        default=None, description="Of the command line, for the same problem.", examples=[2]
     )
     problems: list[ProblemItem] = Field(default_factory=list, examples=[[example_of(ProblemItem)]])

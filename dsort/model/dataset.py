@@ -39,7 +39,7 @@ class ShardRow(Model):
     name: str = Field(examples=["train-000007.tar"])
     size_bytes: int = Field(examples=[104857600])
     records: int | None = Field(
-        description="As the manifest of the job says that wrote it; null where none is known.",
+        description="As in the manifest of the job that wrote the shard; null without a manifest.",
         examples=[1000],
     )
 
@@ -56,7 +56,7 @@ class RecordMember(Model):
     """One member of a record."""
 
     name: str = Field(examples=["0001.jpg"])
-    extension: str = Field(description="What is behind the key.", examples=[".jpg"])
+    extension: str = Field(description="The part of the name after the key.", examples=[".jpg"])
     size_bytes: int = Field(examples=[48213])
 
 
@@ -65,7 +65,7 @@ class RecordRow(Model):
 
     number: int = Field(description="In its shard, from 0 on.", examples=[12])
     key: str = Field(examples=["0001"])
-    members: list[RecordMember] = Field(description="The first of them.")
+    members: list[RecordMember] = Field(description="The first members of the record.")
     members_total: int = Field(examples=[1])
     size_bytes: int = Field(description="Of all members' payloads.", examples=[48213])
 
@@ -97,9 +97,9 @@ class ShownMember(RecordMember):
     text: str | None = Field(default=None, description="The first 16 KiB.")
     hex: str | None = Field(default=None, description="The first 256 bytes.")
     base64: str | None = Field(
-        default=None, description="All bytes, of pictures up to 256 KiB.", examples=["/9j/4AAQ"]
+        default=None, description="All bytes of a picture of up to 256 KiB.", examples=["/9j/4AAQ"]
     )
-    problem: str | None = Field(default=None, description="Why it cannot be read.")
+    problem: str | None = Field(default=None, description="Why the member cannot be read.")
 
 
 class ShownRecord(RecordRow):
@@ -136,7 +136,7 @@ class ViewRecordRow(Model):
 
     position: int = Field(description="In the view, from 0 on.", examples=[0])
     key: str = Field(examples=["000285"])
-    ranges: list[ViewRange] = Field(description="Of all members, in order, or the first of them.")
+    ranges: list[ViewRange] = Field(description="In the order of members; the first ones, if many.")
     ranges_total: int = Field(examples=[1])
 
 
@@ -153,7 +153,7 @@ class ViewRecordPage(Model):
 class DiskView(Model):
     """The disk of a directory of the service."""
 
-    what: str = Field(description="What is there.", examples=["scratch of jobs"])
+    what: str = Field(description="The use of the directory.", examples=["scratch of jobs"])
     path: str = Field(examples=["/var/lib/dsort/scratch"])
     free_bytes: int = Field(examples=[812345671680])
     total_bytes: int = Field(examples=[1999421054976])
@@ -165,12 +165,13 @@ class KeptResult(Model):
     job_id: str = Field(examples=["20260131-015500-0b77e1"])
     due_at: Time = Field(examples=["2026-01-31T02:00:00.000Z"])
     goes_next: bool = Field(
-        description="Whether it is removed when the next run has finished.", examples=[False]
+        description="Whether this result is removed when the next run has finished.",
+        examples=[False],
     )
 
 
 class KeptResults(Model):
-    """What a schedule keeps."""
+    """The results that a schedule keeps."""
 
     schedule: str = Field(examples=["nightly"])
     owner: str = Field(examples=["alice"])
@@ -180,14 +181,14 @@ class KeptResults(Model):
 
 
 class StorageView(Model):
-    """Room, and what schedules keep."""
+    """The free space of disks, and the results that schedules keep."""
 
     disks: list[DiskView]
     schedules: list[KeptResults]
 
 
 class GarbageView(Model):
-    """One thing that a dead job left."""
+    """One leftover of a dead job."""
 
     kind: str = Field(description="job, file, upload or scratch.", examples=["job"])
     where: str = Field(examples=[".dsort/20260131-015500-0b77e1"])
@@ -196,9 +197,9 @@ class GarbageView(Model):
     objects: int = Field(examples=[12])
     size_bytes: int = Field(examples=[104857600])
     age_s: float = Field(description="Since it was last written to.", examples=[90000.0])
-    resumable: bool = Field(description="Whether the job can go on.", examples=[True])
+    resumable: bool = Field(description="Whether the job can be resumed.", examples=[True])
     is_old: bool = Field(
-        description="Whether `dsort gc` lists it without more being said: it is a day old.",
+        description="Whether `dsort gc` lists it by default: it is at least a day old.",
         examples=[True],
     )
 

@@ -21,7 +21,7 @@ from dsort.model.report import (
 
 
 class ProgressView(Model):
-    """How far the phase is that runs now."""
+    """The progress of the phase that runs now."""
 
     phase: str = Field(examples=["extract"])
     shards_done: int = Field(default=0, examples=[12])
@@ -41,7 +41,7 @@ class ProgressView(Model):
     )
     bytes_per_s: float | None = Field(default=None, examples=[464536024.6])
     left_s: float | None = Field(
-        default=None, description="What this phase still takes, at this rate.", examples=[1.5]
+        default=None, description="Until the phase ends, at this rate.", examples=[1.5]
     )
 
 
@@ -56,7 +56,7 @@ class JobOut(Model):
     )
     state: JobState = Field(examples=["running"])
     stopping: bool = Field(
-        default=False, description="It runs, and was asked to stop.", examples=[False]
+        default=False, description="The job runs, and was asked to stop.", examples=[False]
     )
     owner: str = Field(default="", examples=["alice"])
     labels: tuple[str, ...] = Field(default=(), examples=[["nightly"]])
@@ -77,7 +77,7 @@ class JobOut(Model):
         default=None, description="From 1, among the first thousand."
     )
     attempt: int = Field(
-        default=0, description="How often it was begun or taken up again.", examples=[1]
+        default=0, description="How often the job was begun, resumed or taken over.", examples=[1]
     )
     phase: str | None = Field(default=None, examples=["extract"])
     progress: ProgressView | None = Field(default=None, examples=[example_of(ProgressView)])
@@ -90,22 +90,23 @@ class JobOut(Model):
     exit_code: int | None = None
     host: str | None = Field(default=None, examples=["worker-1"])
     unreadable: str | None = Field(
-        default=None, description="What of its row cannot be read, and why."
+        default=None, description="Which part of the job's row cannot be read, and why."
     )
 
     spec: dict[str, Any] = Field(
         default_factory=dict, description="Canonical, with its seed.", examples=[EXAMPLE_SPEC]
     )
     result: RunReportView | PlanReportView | None = Field(
-        default=None, description="Its report, once it has finished."
+        default=None, description="The report of the job, once it has finished."
     )
     on_success: dict[str, str] | None = Field(
         default=None,
-        description="Whom it tells when it has finished; of a webhook, only the server is shown.",
+        description="Who is notified when the job has finished; of a webhook, only the server is "
+        "shown.",
     )
     on_failure: dict[str, str] | None = Field(
         default=None,
-        description="Whom it tells when it has failed.",
+        description="Who is notified when the job has failed.",
         examples=[{"webhook": "https://hooks.example.com/…"}],
     )
 
@@ -159,7 +160,8 @@ class PageShardsView(Model):
         ],
     )
     sizes: SpreadView | None = Field(
-        description="Of the bytes of all that are known.", examples=[example_of(SpreadView)]
+        description="Of the sizes of all shards whose size is known.",
+        examples=[example_of(SpreadView)],
     )
     records: SpreadView | None = Field(
         description="Of their numbers of records.",

@@ -18,12 +18,12 @@ from dsort.results.report import (
 )
 
 TIMELINE: Final = (
-    "Rows of seconds since the attempt began, phase, bytes of it done, bytes a second."
+    "Rows of seconds since the attempt began, phase, bytes done in the phase, bytes a second."
 )
 Sample = tuple[float, str, int, float]
 WayName = Literal["map", "range", "spill"]
 
-# All examples tell of one nightly shuffle of 19 shards.
+# All examples are of one nightly shuffle of 19 shards.
 EXAMPLE_ID: Final = "20260131-020000-4f2a9c"
 EXAMPLE_WARNING: Final = "1 of 20 input shards is missing: samples-07.tar"
 EXAMPLE_SPEC: Final[dict[str, Any]] = {
@@ -87,14 +87,14 @@ class PhaseView(Model):
 
 @view_of(
     ReactionCount("missing_shards", 1, ("samples-07.tar",)),
-    samples="Some of the names that it was about.",
+    samples="Some of the names concerned.",
 )
 class ReactionView(Model):
-    """Something that was dropped, kept, renamed or odd."""
+    """One kind of things that the job dropped, kept, renamed or found odd."""
 
 
 class MixingCellsView(Model):
-    """The cells that the test compares: bins, merged until 5 records are expected in each."""
+    """The cells that the test compares: bins, merged until 5 records are expected in each cell."""
 
     inputs: list[tuple[int, int]] = Field(
         description="The first and the last input shard of each row, from 0."
@@ -103,11 +103,13 @@ class MixingCellsView(Model):
         description="The first and the last output shard of each column, from 0."
     )
     counts: list[list[int]] = Field(description="Records by row and column.")
-    before: list[list[int]] = Field(description="The same, had they been copied in input order.")
+    before: list[list[int]] = Field(
+        description="The counts if the job had copied all records in input order."
+    )
 
 
 class MixingView(Model):
-    """How records were mixed. A bin is neighbouring shards."""
+    """How records were mixed. A bin is a group of neighbouring shards."""
 
     sent_sometimes = frozenset(("before", "cells"))
 
@@ -123,10 +125,10 @@ class MixingView(Model):
         examples=[[[523 + 7 * (shard % 3 - 1), 477 - 7 * (shard % 3 - 1)] for shard in range(19)]],
     )
     before: list[list[int]] | None = Field(
-        default=None, description="The same, had they been copied in input order."
+        default=None, description="The counts if the job had copied all records in input order."
     )
     cells: MixingCellsView | None = Field(
-        default=None, description="What the test compares; null if there are too few records."
+        default=None, description="The cells of the test; null if there are too few records."
     )
     chi2: float = Field(examples=[2.543])
     degrees_of_freedom: int = Field(examples=[18])
@@ -164,21 +166,23 @@ class OutputShardView(Model):
         examples=["bdbcecb34a67657a"],
     )
     output: str | None = Field(
-        default=None, description="Which of several outputs it is of.", examples=["train"]
+        default=None,
+        description="The output of the shard, if a job has several.",
+        examples=["train"],
     )
 
 
 @view_of(OutputCount("train", 2, 18620, 1835959910, 1874093670))
 class OutputCountView(Model):
-    """What one of several outputs got."""
+    """The counts of one of several outputs."""
 
 
 @view_of(
     ReaderCounts("", 2, 9070, 9550, (1, 2)),
-    output='"" of the only one.',
+    output='Its name; "" if it is the only one.',
     records_min="Of the smallest shard.",
     records_max="Of the largest shard.",
-    workers="World size times workers of each: the numbers that divide the shards.",
+    workers="Numbers of workers (world size times workers of each rank) that divide the shards.",
 )
 class ReaderCountsView(Model):
     """The numbers of workers that can share the shards of one output equally."""
@@ -250,16 +254,16 @@ class ManifestView(Model):
 
 @view_of(
     RecordFlow({"": 19100}, {"step 1 filter": 100}),
-    read='Records by input; "" is the only one.',
-    dropped="Records by what dropped them.",
-    added="Records by what added them.",
+    read='Records by input; "" if there is only one input.',
+    dropped="Dropped records, by the cause.",
+    added="Added records, by the cause.",
 )
 class RecordFlowView(Model):
     """The flow of records through a job: the output has read - dropped + added records."""
 
 
 class RunReportView(Model):
-    """The work of a job. If the job failed or was stopped, its work until then."""
+    """The work of a job. If the job failed or was stopped, its work until its end."""
 
     sent_sometimes = frozenset(("mixing", "timeline", "algorithm", "outputs", "flow"))
 
@@ -268,7 +272,8 @@ class RunReportView(Model):
     output_uri: str = Field(examples=["s3://data/shuffled"])
     manifest_name: str | None = Field(examples=[f".dsort/{EXAMPLE_ID}/manifest.json"])
     move: str = Field(
-        description="map, range or spill; empty if it did not come so far.", examples=["map"]
+        description="map, range or spill; empty if the job ended before the choice.",
+        examples=["map"],
     )
     workers: int = Field(examples=[4])
     input_shards: int = Field(examples=[19])
@@ -286,20 +291,20 @@ class RunReportView(Model):
     timeline: list[Sample] = Field(default_factory=list, description=TIMELINE, examples=[_TIMELINE])
     algorithm: str = Field(default="", description="In words.")
     outputs: list[OutputCountView] = Field(
-        default_factory=list, description="What each of several outputs got; empty for one."
+        default_factory=list, description="The counts of each of several outputs; empty for one."
     )
     flow: RecordFlowView | None = Field(default=None, examples=[example_of(RecordFlowView)])
 
 
 @view_of(
     PlanEstimate(1912340480, 1912340480, 0, 0, 0, {}),
-    disk_read_bytes="Of files, those of scratch included, in the page cache or not.",
-    store_read_bytes="Of object stores.",
+    disk_read_bytes="From files and scratch, also if the bytes are in the page cache.",
+    store_read_bytes="From object stores.",
     exchanged_bytes="Between nodes.",
     requests="To object stores, by kind: get, head, list, put, create, part, complete, delete.",
 )
 class PlanEstimateView(Model):
-    """What a job would move."""
+    """The bytes that a job would move, and its requests."""
 
 
 class PlanReportView(Model):
@@ -314,7 +319,7 @@ class PlanReportView(Model):
     payload_bytes: int = Field(examples=[1873428480])
     file_bytes: int = Field(examples=[1912340480])
     shards: list[PlannedShardView] = Field(
-        description="The first of them.",
+        description="The first shards.",
         examples=[
             [
                 example_of(PlannedShardView),
@@ -334,7 +339,7 @@ class PlanReportView(Model):
     mixing: MixingView | None = Field(default=None, examples=[example_of(MixingView)])
     algorithm: str = Field(default="", description="In words.")
     outputs: list[OutputCountView] = Field(
-        default_factory=list, description="What each of several outputs got; empty for one."
+        default_factory=list, description="The counts of each of several outputs; empty for one."
     )
     readers: list[ReaderCountsView] = Field(
         default_factory=list, description="How many workers can read each output."

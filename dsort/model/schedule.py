@@ -30,14 +30,14 @@ class RunView(Model):
     fired_at: Time | None = Field(default=None, examples=["2026-11-20T01:00:00.052Z"])
     outcome: Literal["submitted", "skipped", "refused", "waiting"] = Field(
         default="submitted",
-        description="waiting: for the earlier job of the schedule, which was stopped, to end.",
+        description="waiting: until the earlier job of the schedule, which was stopped, ends.",
         examples=["submitted"],
     )
     reason: str = Field(default="", examples=[""])
     job_id: str | None = Field(default=None, examples=["20261120-010000-4f2a9c"])
     job_state: JobState | None = Field(
         default=None,
-        description="How its job is now; null without one, or once it is forgotten.",
+        description="The state of the job now; null if there is no job, or its row was deleted.",
         examples=["finished"],
     )
     job_error: str | None = Field(default=None, description="Why its job failed.")
@@ -66,8 +66,8 @@ class ScheduleView(Model):
     latest: bool | str = Field(default=True, examples=[True])
     on_success: dict[str, str] | None = Field(
         default=None,
-        description="Who is notified when a job has finished. The whole URL of a webhook is for "
-        "those who may change the schedule.",
+        description="Who is notified when a job has finished. The whole URL of a webhook is shown "
+        "only to those who may change the schedule.",
     )
     on_failure: dict[str, str] | None = Field(
         default=None,
@@ -101,8 +101,8 @@ class ScheduleView(Model):
     )
     due_now: bool = Field(
         default=False,
-        description="Whether it makes up now for a run that it missed, by its `catch_up`: while it "
-        "was paused, or no service ran.",
+        description="Whether the schedule makes up now, by its `catch_up`, for a run that it "
+        "missed while it was paused, or while no service ran.",
         examples=[False],
     )
     next_seed: str | int | None = Field(
@@ -112,17 +112,19 @@ class ScheduleView(Model):
     )
     run_count: int = Field(
         default=0,
-        description="The jobs that it has made: the next one's {{epoch}}.",
+        description="The number of jobs that the schedule has made: {{epoch}} of the next job.",
         examples=[1],
     )
     last_run: RunView | None = Field(default=None, examples=[example_of(RunView)])
     warnings: tuple[str, ...] = Field(
         default=(),
-        description="About its definition; when it is made or changed.",
+        description="About the definition; only in answers to requests that make or change it.",
         examples=[[]],
     )
     unreadable: str | None = Field(
-        default=None, description="What of its row cannot be read, and why; it is not run then."
+        default=None,
+        description="Which part of the schedule's row cannot be read, and why. Such a schedule "
+        "makes no jobs.",
     )
 
 
