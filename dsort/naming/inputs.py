@@ -45,8 +45,8 @@ class _Name(Struct, frozen=True):
 
 
 class Braces(Struct, frozen=True):
-    """Literal texts, alternatives and number ranges in a row, which stand for all combinations of
-    them. The pools at even places are one literal text each."""
+    """Literal texts, alternatives and number ranges in a row, which stand for all of their
+    combinations. Each pool at an even place is one literal text."""
 
     text: str
     pools: tuple[Sequence[str] | NumberRange, ...]

@@ -31,8 +31,8 @@ SAMPLE_FIELDS: Final = (KEY_COLUMN, "__url__", "__local_path__")
 """Fields of a sample that are not members."""
 
 VIEW_SUFFIX: Final = ".view"
-"""The end of the name of a file of a view, behind the name of the output shard that it stands
-for."""
+"""The end of the name of a file of a view, after the name of the output shard for which the file
+stands."""
 
 INTERNAL_PART: Final = ".dsort"
 """The name part of dsort's own files; no bucket, no input and no output may have it."""
@@ -266,7 +266,7 @@ def absent_hint(uri: str) -> str:
     path, _, last = place(uri).rpartition("/")
     if set(last) & set("*?[{"):
         return (
-            f"a bucket is a whole directory, as {path}; in a spec (--print-spec prints one), "
+            f"a bucket is a whole directory, such as {path}; in a spec (--print-spec prints one), "
             "input_format names some of its shards: {glob: ...}, {template: ...}"
         )
     return (

@@ -1,8 +1,8 @@
 """Whether two jobs could write the same name.
 
 Two templates are compared from the left: literal text with literal text, numbers with numbers. If
-that does not decide, they count as overlapping, although perhaps no name is made by both. A
-template with a directory or a prefix of its own never overlaps with others.
+this comparison does not decide, the templates count as overlapping, even if they have no name in
+common. A template with a directory or a prefix of its own never overlaps with others.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def final_templates(text: str, extension: str) -> tuple[str, ...]:
     literal = template.ranges[-2].gap if len(template.ranges) > 1 else template.prefix
     if last.gap or not literal.endswith(before) or not _counts(last, number):
         return (appended,)
-    # The same for all styles: the text before its last range ends in the literal before that range.
+    # In each style, the text before the last range ends in the literal before this range.
     return (f"{text[: text.rindex(before) + len(before)]}{{{number}..{number}}}", appended)
 
 
@@ -303,7 +303,7 @@ class Repeat(Struct, frozen=True):
         if self.name:
             return f'names "{self.name}" twice: {where}{" twice" if one == other else ""}'
         if one == other:
-            return f'may name a shard twice: "{one}" makes names of which it is not clear how'
+            return f'may name a shard twice: "{one}" may make one name in several ways'
         return f"may name a shard twice: {where}"
 
 

@@ -25,7 +25,7 @@ def _compiled(pattern: str, *, never_capture: bool) -> Any:
     try:
         return re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
     except re2.error as error:
-        raise ValueError(f"no regular expression, or too large a one: {error}") from None
+        raise ValueError(f"is no regular expression, or is too large: {error}") from None
 
 
 class LinearRegex:
@@ -56,7 +56,7 @@ class KeyPattern:
     def __init__(self, pattern: str) -> None:
         compiled = _compiled(pattern, never_capture=False)
         if not compiled.groups:
-            raise ValueError("has no group (...) that would say which part of a name is the key")
+            raise ValueError("has no group (...) for the part of a name that is the key")
         self._fullmatch = compiled.fullmatch
 
     def key_of(self, name: bytes) -> bytes | None:

@@ -114,8 +114,8 @@ def _climbs_behind_a_link(name: bytes, target: bytes, links: set[int]) -> bool:
 def new_safe_names(names: BytesColumn, rows: list[int]) -> Mapping[int, bytes]:
     """Row → safe name, for the unsafe ``rows`` of the members of one shard.
 
-    Members of one record stay one record. If another record of the shard has the safe key of a
-    record, that gets ``key-1``, or the next free number.
+    Members of one record stay one record. If another record of the shard already has the safe key,
+    the renamed record gets ``key-1``, or the next free number.
     """
     if not rows:
         return {}

@@ -20,7 +20,7 @@ COUNT_MAX: Final = 2**63 - 1
 """Numbers in a template, and the number of its names, fit in 64 bits with a sign."""
 
 TEXT_CHARACTERS_MAX: Final = 8192
-"""No file system and no store allows names half as long."""
+"""More than twice as long as any name in a file system or a store."""
 
 SPLIT_FIELD: Final = "{split}"
 """The field in ``output_format`` that is replaced by the ``split`` of the spec: a text, not a
@@ -45,7 +45,7 @@ class NumberRange(Struct, frozen=True):
     """One counter of a template: ``count`` numbers ``start``, ``start + step``, ..., each padded
     with zeros to ``width`` digits, and the literal text ``gap`` up to the next counter.
 
-    ``is_total``: it is no counter, but stands for the number of all names."""
+    ``is_total``: the range is no counter, but stands for the number of all names."""
 
     start: int
     step: int
@@ -56,7 +56,7 @@ class NumberRange(Struct, frozen=True):
 
     @property
     def limit(self) -> float:
-        """The number of its numbers, as a number that can be compared."""
+        """``count``, or infinity for a counter without end."""
         return math.inf if self.count is None else self.count
 
     def number(self, index: int) -> str:
@@ -84,7 +84,7 @@ class ShardTemplate(Struct, frozen=True):
 
     @property
     def limit(self) -> float:
-        """The number of names, as a number that can be compared."""
+        """``count``, or infinity for a template without end."""
         return prod(each.limit for each in self.ranges)
 
     @property
@@ -244,20 +244,20 @@ def _parse_fields(text: str) -> ShardTemplate:
             _refuse("field", text, f"{{{name}}} is there more than once")
         width = _FIELD_WIDTH.fullmatch(colon + spec)
         if width is None:
-            _refuse("field", text, f"{{{shortened(match[1])}}} is no number, as {{{name}:05d}} is")
+            _refuse("field", text, f"{{{shortened(match[1])}}} is no number: write {{{name}:05d}}")
         digits = _width("field", _integer("field", width[1] or "0", text), text)
         ranges.append(NumberRange(0, 1, None, digits, literals[-1], is_total))
     for other in (_FMT, _BASH_RANGE):
         found = next(filter(None, map(other.search, literals)), None)
         if found is not None:
             counter = shortened(found[0])
-            _refuse("field", text, f"{counter} counts, too: {{n}} and {{total}} go without it")
+            _refuse("field", text, f"{counter} is another counter beside {{n}} and {{total}}")
     if any("{" in literal or "}" in literal for literal in literals):
         _refuse("field", text, "there is a brace that belongs to no field")
     if all(each.is_total for each in ranges):
         _refuse("field", text, "{n} is missing: all shards would have one name")
     if any(literal.endswith(".tar.lz") for literal in literals[:-1]):
-        _refuse("field", text, "a number would make .tar.lz4 of it, or not")
+        _refuse("field", text, "a number after .tar.lz may make the suffix .tar.lz4")
     return ShardTemplate(text, "field", literals[0], tuple(ranges))
 
 
