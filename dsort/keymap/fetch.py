@@ -60,8 +60,8 @@ def read_text(
 
     Decoded as UTF-8; other bytes become lone surrogates, as in Python's file names. ``kind.error``
     if the text cannot be read, is larger than ``bytes_max``, or arrives too slowly. A redirection
-    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used. With one,
-    no proxies are used, and ``kind.error`` is also raised for anything that the policy forbids.
+    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used. With a
+    ``policy``, no proxies are used, and ``kind.error`` is also raised for all that it forbids.
     """
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)
@@ -150,7 +150,7 @@ def _fetched(
     except RefusedConnectionError as error:
         raise kind.error(
             f"the {kind.words} may not be fetched from {error}",
-            hint=f"ask for the host to be allowed, or {kind.in_place}",
+            hint=f"ask the operator to allow the host, or {kind.in_place}",
         ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -170,7 +170,7 @@ def _request(url: str) -> urllib.request.Request:
     request = urllib.request.Request(scheme + host + rest)
     if secret:
         token = base64.b64encode(unquote(secret).encode()).decode()
-        # Not sent on to the host that a redirection leads to.
+        # This header is not sent to the host of a redirection.
         request.add_unredirected_header("Authorization", f"Basic {token}")
     return request
 
@@ -209,7 +209,8 @@ def _guarded_file(path: Path, kind: TextKind, policy: FetchPolicy) -> BinaryIO:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("it is not a file")
-        # The path of the open file: a directory on the way may have become a link since the look.
+        # The path of the open file is checked, too: since the first check, a directory on the way
+        # may have become a link.
         _checked_path(Path(f"/proc/self/fd/{fd}").readlink(), kind, policy)
     except (OSError, ValueError, InputError):
         file.close()

@@ -79,7 +79,7 @@ def parse_keymap(
     if isinstance(parsed, _Pairs):
         entries = _entries_of(_json_pairs(parsed, source_name), source_name)
     elif _is_json_name(source_name):
-        raise KeyMapError(f"external key map {source_name} is not JSON as its name says: {reason}")
+        raise KeyMapError(f"external key map {source_name} is not JSON, unlike its name: {reason}")
     else:
         entries = _entries_of(_line_pairs(text, separator, malformed), source_name)
         if not len(entries) and text.lstrip().startswith("{"):
@@ -113,7 +113,7 @@ def _json_pairs(parsed: _Pairs, source_name: str) -> Iterator[tuple[str, str]]:
         if template in seen:
             raise KeyMapError(
                 f"template {template!r} is in external key map {source_name} twice",
-                hint="readers of JSON disagree on which of two counts: write one list of keys",
+                hint="programs differ in which of two equal names counts: write one list of keys",
             )
         seen.add(template)
         if not isinstance(keys, list) or isinstance(keys, _Pairs):
@@ -254,7 +254,7 @@ class _RegexSet:
                 raise KeyMapError(
                     f"key {key!r} of template {templates[group]!r} in the external key map is no "
                     f"regular expression: {_reason_of(pattern, options)}",
-                    hint=r"the syntax is RE2's; write \. \( \[ \+ for characters meant as they are",
+                    hint=r"the syntax is RE2's; write \. \( \[ \+ for these characters themselves",
                 ) from None
         try:
             self._set.Compile()
@@ -262,7 +262,7 @@ class _RegexSet:
             raise KeyMapError(
                 f"the {len(keys):,} regular expressions of the external key map are too large to "
                 f"be combined in {options.max_mem >> 20:,} MiB of memory",
-                hint="large counts such as {1000} take most; write fewer or shorter ones",
+                hint="large counts such as {1000} take most; write fewer or shorter expressions",
             ) from None
 
     def groups_of(self, texts: Sequence[bytes]) -> Int32s:
@@ -385,7 +385,7 @@ class KeyMap(GivenPlaces, frozen=True):
 
     field: ClassVar[str] = "ekm"
     missing_hint: ClassVar[str] = (
-        "add a key, or set ekm_missing_key: warn (and ekm_default for their place)"
+        "add a key, or set ekm_missing_key: warn (and ekm_default, the template of such records)"
     )
 
     @classmethod
@@ -404,7 +404,7 @@ class KeyMap(GivenPlaces, frozen=True):
 
     @property
     def words(self) -> str:
-        """What gives the places, in a sentence."""
+        """The name of the source of the places, for messages."""
         return "the external key map"
 
     @property
@@ -496,7 +496,7 @@ class KeyMap(GivenPlaces, frozen=True):
 
     @cached_property
     def _key_patterns(self) -> KeyPatterns | None:
-        """Keys that may match a record key although they match no member name of this record."""
+        """Keys that may match a record's key although they match no name of its members."""
         texts = self._key_texts()
         rows = [row for row, text in enumerate(texts) if re.search(_LOOKS_AHEAD, text)]
         return self._compiled(texts, rows) if rows else None
