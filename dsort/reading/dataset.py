@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import random
 import tempfile
@@ -211,7 +212,7 @@ class Dataset(ClosesOnExit, Sequence[Record]):
     def __getitem__(self, at: int | slice) -> Record | list[Record]:
         if isinstance(at, slice):
             return [self[each] for each in range(len(self))[at]]
-        total = len(self)
+        total, at = len(self), operator.index(at)
         number = at + total if at < 0 else at
         if not 0 <= number < total:
             raise IndexError(f"the dataset has {total:,} records, none is number {at:,}")

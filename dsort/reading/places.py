@@ -145,6 +145,11 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
         head, slash, tail = text[: at.start()].rpartition("/")
         return _of_template(head if slash else ".", tail + text[at.start() :], options)
     if archive_extension(tail if slash else text) or text.endswith(VIEW_SUFFIX):
+        if slash and "*" in tail and not _open(head, options).stat_many([tail]):
+            raise MissingShardError(
+                f"there is no shard {text}, and * stands for no other names here",
+                hint=f'name the bucket, "{head}", or a template, as in "{head}/x-{{000..099}}.tar"',
+            )
         return _listed([text], options)
     return _of_bucket(text, options)
 
@@ -207,7 +212,9 @@ def _of_bucket(text: str, options: RunOptions) -> Iterator[ShardPlace]:
         if places is not None:
             return places
     if not found:
-        raise MissingShardError(f"there is no shard in {bucket.uri}")
+        raise MissingShardError(
+            f"there is no shard in {bucket.uri}", hint="`dsort ls` shows what is there"
+        )
     found.sort(key=lambda info: info.name)
     return (ShardPlace(bucket, info.name, info=info) for info in found)
 

@@ -170,6 +170,15 @@ def test_what_is_not_there_is_reported_at_once(report: dsort.JobReport) -> None:
         dsort.read_shards("empty")
 
 
+def test_a_pattern_is_answered_with_the_bucket(report: dsort.JobReport, tmp_path: Path) -> None:
+    with raises(dsort.MissingShardError, "out/*.tar", hint='"out"'):
+        dsort.read_shards("out/*.tar")
+    with pytest.raises(TypeError, match="str"):
+        dsort.Dataset("out")["000001"]  # type: ignore[call-overload]
+    (tmp_path / "out" / "out-000.tar").rename(tmp_path / "out" / "odd-*.tar")
+    assert len([*dsort.read_shards("out/odd-*.tar")]) == 5
+
+
 def test_a_stop_ends_the_reading(report: dsort.JobReport) -> None:
     from dsort.stop_flag import StopFlag
 
