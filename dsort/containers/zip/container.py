@@ -75,7 +75,8 @@ from dsort.naming.names import readable
 # is stored: its local header, its data, and its data descriptor if it has one.
 #
 # Readers that stream a zip use the local headers and descriptors, all others use the central
-# directory. If the two contradict each other, two readers see different shards: that is refused.
+# directory. If the two contradict each other, two readers see different shards: such a shard is
+# refused.
 # A local header that only has less information is rewritten.
 
 
@@ -137,7 +138,11 @@ class LocalScan:
         self._fail_where(some, heads["magic"] != _MAGIC, "has no local header at its place")
         data = start + LOCAL.size + heads["name_bytes"] + heads["extra_bytes"].astype(np.int64)
         stop = data + self.directory.stored[self.order[some]]
-        self._fail_where(some, stop > self._limit[some], "overlaps with what follows it")
+        self._fail_where(
+            some,
+            stop > self._limit[some],
+            "overlaps with the next entry or with the central directory",
+        )
         header_bytes = LOCAL.size
         if data[-1] > end:  # its name or its extra is incomplete
             header_bytes = int(data[-1]) - int(start[-1])

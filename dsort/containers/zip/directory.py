@@ -54,7 +54,7 @@ _LONGEST = 1 << 62
 _MAGIC = int.from_bytes(ENTRY_MAGIC, "little")
 _MARKERS = (MANY, MANY, MANY, MANY, LARGE, LARGE)
 _TAIL_BYTES_MAX = 0xFFFF + END.size + LOCATOR.size + END64.size
-"""The maximum length of an end: all of it is in so many bytes at the end of a shard."""
+"""The maximum length of an end: the last so many bytes of a shard contain it."""
 
 
 class ZipEnd(Struct, frozen=True):
@@ -130,7 +130,8 @@ def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
 def _read_large_end(
     shard: str, tail: bytes, at: int, base: int
 ) -> tuple[int, int, int, int, int, int] | None:
-    """The numbers in the zip64 end record of the end record at ``at``; None if it has none."""
+    """The numbers in the zip64 end record that belongs to the end record at ``at``; None if there
+    is no zip64 end record."""
     place = at - LOCATOR.size
     if place < 0 or tail[place : place + 4] != LOCATOR_MAGIC:
         return None
