@@ -86,8 +86,8 @@ def _say_no_name(headers: Blocks) -> Bools:
 
 
 def overwrite_names(headers: UInt8s, names: BytesColumn) -> None:
-    """Overwrite the names in main ``headers``, one after the other, with ``names``, in place. All
-    names have 1 to 100 bytes."""
+    """Overwrite the names in main headers with ``names``, in place. ``headers``: the headers, one
+    after the other. All names have 1 to 100 bytes."""
     blocks: Blocks = headers.reshape(len(names), BLOCK_BYTES)
     lengths, width = names.lengths, names.width
     if width is not None:
@@ -187,7 +187,7 @@ class Tar(Container):
             payload = members.literals.get(row, b"")
             literals[row] = b"".join((header, payload, padding)) if payload else header
             tails[row] = b"" if payload else padding
-        # Columns are made once, here: of a dict, each later access would join all rows again.
+        # Columns are made once, here: with a dict, each later access would join all rows.
         return replace(
             members, literals=_row_bytes(literals), tails=_row_bytes(tails), entries=None
         )

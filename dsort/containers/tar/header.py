@@ -90,7 +90,8 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
 
 
 def stray_prefix(block: bytes) -> bytes:
-    """The text in the prefix field of a header that is not a POSIX header, or b"".
+    """The text in the prefix field of a header that is not a POSIX header; b"" for all other
+    headers.
 
     GNU tar, Go and dsort do not read it: old GNU headers have times there. ``tarfile`` and
     libarchive put it before the name.

@@ -228,7 +228,7 @@ class RowGatherer:
         for row, link in self._links.items():
             total += sizes[meant[row]]
             if total > payload_max:
-                what = f"copies for its hard links make over {format_bytes(int(payload_max))}"
+                what = f"it is over {format_bytes(int(payload_max))} with copies for its hard links"
                 hint = "it may be a bomb; if it is data, set a larger max_expansion"
                 raise CorruptShardError(shard, link.range_start, what, hint=hint)
 

@@ -60,7 +60,7 @@ def gnu_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
     """The GNU long names whose payloads begin at blocks ``payload_block`` of ``flat``."""
     start, length = payload_block * BLOCK_BYTES, size_bytes - 1
     plain: Bools = (length > 0) & (length <= LONG_NAME_BYTES_MAX)
-    # The size counts a NUL at the end; a name without it is read by itself.
+    # The size counts a NUL at the end; a name without this NUL is read by itself.
     plain &= flat[start + np.where(plain, length, 0)] == 0
     return LongNames(plain, start, length)
 
@@ -227,9 +227,9 @@ def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
 
 
 def read_headers(blocks: Blocks, found: Int64s, blocks_max: int) -> HeaderRun | None:
-    """The members of the first headers ``found``, up to the first that is not plain: each header of
-    this run has a right checksum, and its member ends where the next one begins. The caller reads
-    the rest, one member at a time.
+    """The members whose headers are the first of ``found``, up to the first header that is not
+    plain. Each header of this run has a right checksum, and its member ends where the next one
+    begins. The caller reads the rest, one member at a time.
 
     ``blocks_max``: the end of the shard, counted as in ``found``. None if there is no member.
     """
