@@ -53,8 +53,8 @@ class Gzip(Codec):
 
 class _GzipEncoder(PieceEncoder):
     """Writes one member, because webdataset and ``tarfile``'s streaming modes stop after the first
-    without an error. The member still consists of independent pieces: each ends at a byte, with a
-    full flush, and the CRC-32 of the whole is combined from the pieces' checksums."""
+    one, without an error. The member still consists of independent pieces: each ends at a byte,
+    with a full flush, and the CRC-32 of the whole is combined from the pieces' checksums."""
 
     piece_bytes = PIECE_BYTES
 

@@ -15,7 +15,7 @@ from dsort.containers.codecs.zstd import skippable_bytes
 from dsort.installation import needing
 from dsort.naming.extensions import known_codec
 
-with needing("lz4", "what reads and writes lz4"):
+with needing("lz4", "the library for lz4"):
     import lz4.block
     import lz4.frame
     import lz4.version
