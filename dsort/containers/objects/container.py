@@ -123,12 +123,12 @@ class ObjectScan:
         return ContentKeyError(
             f"object {len(self._ends):,} of shard {self._shard}, at byte {self._walk.start:,}, "
             f"{what} {name}",
-            hint="choose another key_field; without one, objects without __key__ are numbered",
+            hint="choose another key_field, or leave it out: then records may be numbered",
         )
 
 
 def key_in(field: Field) -> bytes | None:
-    """The key in a field; None if it has none."""
+    """The key in a field; None if the field has no key."""
     if field.kind == Kind.INTEGER:
         return b"%d" % field.number
     if field.kind in (Kind.TEXT, Kind.BYTES) and 0 < field.size_bytes <= FIELD_BYTES_MAX:
@@ -218,7 +218,7 @@ class Objects(KeyedContainer):
             names = [each.name for each in fields]
             if len(set(names)) < len(names):
                 repeated, _ = Counter(names).most_common(1)[0]
-                raise _refused(key, f"has two fields {readable(repeated)}, and a reader sees one")
+                raise _refused(key, f"has two fields {readable(repeated)}, and readers keep one")
         # If another field has the key, ``__key__`` is a field like any other.
         if not self.key_field:
             fields = [each for each in fields if each.name != KEY_FIELD]

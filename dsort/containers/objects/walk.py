@@ -384,7 +384,7 @@ class ObjectWalk(Struct):
 
     def _end_open(self, here: int, body: int) -> bool:
         if not self._open or self._open[-1].left >= 0 or self._tagged:
-            raise WalkError(here, "a break stands where nothing can end")
+            raise WalkError(here, "a break is where no list, map or string can end")
         if self._open[-1].is_map and self._open[-1].items % 2:
             raise WalkError(here, "a map ends between a name and its value")
         self.at = body
