@@ -361,7 +361,7 @@ def _few_true(flags: Bools) -> Int64s:
 
 
 def _without_white_space(block: bytes, starts: Int64s, ends: Int64s) -> Int64s:
-    """Where each line ends before its line feed, carriage returns, spaces and tabs."""
+    """Where each line ends without the line feed, carriage returns, spaces and tabs at its end."""
     array = np.frombuffer(block, np.uint8)
     stops = ends.copy()
     live = np.arange(len(stops))
