@@ -215,7 +215,7 @@ class TFRecord(KeyedContainer):
     packed = staticmethod(packed_frames)
     keeps_keys = True
     no_other_name = (
-        "a .tfrecord record cannot be called {name}: its key is in it",
+        "a .tfrecord record cannot be called {name}: the key is in the record",
         "choose other reactions than rename, or leave out key_field",
     )
     seals = Seals(TAIL_BYTES, HEAD_BYTES, crc32c, stored_checksums)
