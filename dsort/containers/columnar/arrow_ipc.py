@@ -159,8 +159,9 @@ class ArrowFile(_Arrow):
         self._refuse_second(source)
 
     def _refuse_second(self, source: Source) -> None:
-        """``ValueError`` for two files one after the other: readers see the rows of one. The footer
-        follows the end mark of the batches; a file without an end mark is not refused."""
+        """``ValueError`` for two files one after the other, because readers see the rows of only
+        one. The footer follows the end mark of the batches; a file without an end mark is not
+        refused."""
         last = max((stop for _, stop in self._places), default=0)
         if 0 <= self._end - last < ARROW_PADDING_BYTES:
             return

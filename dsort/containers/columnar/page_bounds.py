@@ -71,7 +71,7 @@ def headers_in(data: memoryview, start: int = 0) -> Headers:
 
     def header(at: int, stop: int) -> tuple[ThriftStruct, int]:
         if at < start:
-            raise ValueError("a header lies before what was read")
+            raise ValueError("a header lies before the bytes that were read")
         found, end = read_struct(data[: min(stop, at + HEADER_BYTES_MAX) - start], at - start)
         return found, end + start
 

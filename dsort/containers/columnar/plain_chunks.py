@@ -1,5 +1,5 @@
-"""Makes column chunks of Parquet for long values, from slices of the places in which the values
-lie."""
+"""Makes column chunks of Parquet for long values, from slices of the input or the spill, in which
+the values are."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class PlainColumn(Struct, frozen=True):
     """A column that is written here: the column of ``leaf``, by its path. ``codec``: one of
     ``CODECS``."""
 
-    # pyarrow's writer copies each value into a page, and the page into its output: half of the
-    # processor time of rows that were not decoded. Here a page is a header and slices of the input
-    # or the spill, which go to the file without a copy.
+    # pyarrow's writer copies each value into a page, and the page into its output. This takes half
+    # of the processor time of rows that were not decoded. Here a page is a header and slices of the
+    # input or the spill, which go to the file without a copy.
 
     leaf: Leaf
     path: tuple[str, ...]
@@ -253,7 +253,7 @@ def footer_of(file: memoryview) -> ThriftStruct:
     """The footer of a Parquet file; ``file`` has at least the end of it."""
     size_bytes = int.from_bytes(file[-8:-4], "little")
     if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
-        raise InvariantError("what pyarrow wrote does not end as Parquet does")
+        raise InvariantError("the file that pyarrow wrote does not end as Parquet does")
     return read_struct(file[-8 - size_bytes : -8], 0)[0]
 
 
@@ -284,7 +284,7 @@ def stitched_end(
     def index_bytes(chunk: ThriftStruct, offset: int, length: int) -> memoryview:
         start = chunk[offset][1] - end_start
         if not 0 <= start <= start + chunk[length][1] <= len(end):
-            raise InvariantError("a page index is not where the footer says")
+            raise InvariantError("a page index is not at its place in the footer")
         return end[start : start + chunk[length][1]]
 
     out, first_indexes, second_indexes = bytearray(), list[Any](), list[Any]()

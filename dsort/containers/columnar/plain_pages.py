@@ -233,7 +233,7 @@ def _page_at(
     if rows <= 0 and kind != _DICTIONARY_PAGE:
         raise ValueError("a page without rows")
     is_coded = encoding != _PLAIN
-    # A dictionary may repeat stored values, for which no memory is counted.
+    # A dictionary may repeat values, and no memory is counted for stored ones.
     if codec == _STORED and (is_coded or kind == _DICTIONARY_PAGE):
         raise ValueError("a dictionary of stored values")
     return _PageAt(kind, codec, start, stop, inflated_bytes, rows, is_coded, header)
@@ -246,7 +246,7 @@ def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
     time."""
     # The first bytes of snappy data are its inflated length.
     if codec == "snappy" and varint(data, 0, HEAD_BYTES_MAX)[0] != size_bytes:
-        raise ValueError("a page is not as long as its header says")
+        raise ValueError("a page has another length than in its header")
     pool = pa.system_memory_pool()
     found = _codec(codec).decompress(pa.py_buffer(data), size_bytes, memory_pool=pool)
     return memoryview(found).cast("B")

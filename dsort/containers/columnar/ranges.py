@@ -1,4 +1,4 @@
-"""Shards as Python files, which pyarrow can read, where they are neither in memory nor mapped."""
+"""Shards that are neither in memory nor mapped, as Python files that pyarrow can read."""
 
 from __future__ import annotations
 
@@ -270,7 +270,9 @@ class MessageFile(SourceFile):
         if size is None or size < 0 or not 0 <= begin < begin + size <= len(self._held):
             return super().read(size)
         self._at += size
-        return self._held[begin : begin + size]  # arrays may keep it: it is not overwritten
+        return self._held[
+            begin : begin + size
+        ]  # arrays may keep these bytes, which are not overwritten
 
     def _fetch(self, at: int) -> None:
         """Fetch the message that begins at byte ``at``, and check it. ``ValueError`` if no message

@@ -55,7 +55,7 @@ from dsort.naming.names import shortened
 PLACE_BYTES = 64
 """The memory for a value that stays in its place: its place and its length, as they are found."""
 LOOKED_INTO_GROUPS = 8
-"""The number of row groups that are read to find which columns are long."""
+"""The number of row groups whose descriptions in the footer show which columns are long."""
 READ_AHEAD_BYTES = 4 << 20
 SECOND_BYTES_MAX = 16 << 20
 """The number of bytes of a column that are read at once, if the shard is not in memory."""
@@ -105,8 +105,8 @@ def open_table(
     shard, ``UnsupportedShardError`` if it is encrypted or has content that pyarrow cannot read.
 
     ``inflated_max``: how many bytes the pages or buffers that are inflated together may have,
-    checked before they are inflated. ``unseen_max``: a dictionary whose values could take more
-    bytes than this is read to find out their size."""
+    checked before they are inflated. ``unseen_max``: if the values of a dictionary could take more
+    bytes than this, the dictionary is read to find their size."""
     head = source.read(0, min(len(ARROW_MAGIC), source.size_bytes))
     kind: Callable[[str, Source, float], TableShard] = ArrowStream
     if head[:4] == PARQUET_MAGIC:
@@ -207,7 +207,8 @@ class _Parquet:
                     )
 
     def _refuse_second(self, groups: Sequence[Sequence[Chunk]]) -> None:
-        """``ValueError`` for two files one after the other: readers see the rows of one."""
+        """``ValueError`` for two files one after the other, because readers see the rows of only
+        one."""
         size_bytes = self._source.size_bytes
         ends = (chunk.stop for group in groups[-1:] for chunk in group)
         end = min(max(max(ends, default=len(PARQUET_MAGIC)), 0), size_bytes)

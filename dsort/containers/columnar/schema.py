@@ -77,8 +77,8 @@ def decoded(batch: Any, plain: Any) -> Any:
 
 
 def cast(array: Any, kind: Any) -> Any:
-    """``array`` as ``kind``, with the same values. pyarrow does not cast nulls to each type, nor
-    dictionaries from views or to views, so only the values of a dictionary are cast."""
+    """``array`` as ``kind``, with the same values. pyarrow cannot cast nulls to every type, nor
+    dictionaries from or to views; so of a dictionary, only the values are cast."""
     if pa.types.is_null(array.type) and array.type != kind:
         return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(array.type):

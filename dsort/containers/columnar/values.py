@@ -403,7 +403,7 @@ def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
     if found is not None:
         nulls.append(nulls_of(found))
     if any(not np.array_equal(nulls[0], each) for each in nulls[1:]):
-        raise ValueError("fields of one column disagree where it is null")
+        raise ValueError("the fields of a column disagree about its nulls")
     fields = [kind.field(child) for child in range(kind.num_fields)]
     inner = [
         children[at].lengths() if at in children else found.field(field.name)
