@@ -111,7 +111,7 @@ class Columns(Struct, frozen=True):
             raise ValueError(f"its config is not that of MDS version 2: {error}") from None
         names, encodings, sizes = config.column_names, config.column_encodings, config.column_sizes
         if not len(names) == len(encodings) == len(sizes) == len(set(names)):
-            raise ValueError("its config has not one name, encoding and size for each column")
+            raise ValueError("its config has a column without a name of its own, encoding or size")
         for encoding, size in zip(encodings, sizes, strict=True):
             if encoding in NUMBER_TYPES and size != int(NUMBER_TYPES[encoding][2:]):
                 raise ValueError(f"its config has a column of {encoding} with a wrong size")
@@ -318,7 +318,7 @@ class Mds(KeyedContainer):
     keeps_keys = True
     schemas = Schemas(schema_of_members, schema_difference)
     no_other_name = (
-        "a sample of an .mds shard cannot be called {name}: its key is in it",
+        "a sample of an .mds shard cannot be called {name}: the key is in the sample",
         "choose other reactions than rename, or leave out key_field",
     )
 
@@ -423,7 +423,7 @@ def _files(output: OutputFile) -> dict[str, Any]:
 
 def _check_numbers(members: MemberTable, records: FormedRecords, payloads: Payloads) -> None:
     """``ConversionError`` for a member with the encoding ``str_int`` that is not an integer.
-    Readers decode all columns, so they could not read its sample."""
+    Readers decode all columns, so they could not read a sample with such a member."""
     rows = records.member_rows
     numbers = rows[members.names.lengths[rows] >= len(_NUMBER_SUFFIX)]
     wanted = np.frombuffer(_NUMBER_SUFFIX, np.uint8)
