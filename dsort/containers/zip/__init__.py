@@ -1,4 +1,4 @@
-"""The zip container: read from the central directory, entries moved as they are stored.
+"""The zip container: reads shards by their central directory, and moves entries as they are stored.
 
 ``container`` is the interface to the rest of dsort. It reads a shard's bytes, the end first, into a
 ``MemberTable``; ``layout``, ``directory`` and ``entries`` read and make local headers, central

@@ -54,7 +54,7 @@ _LONGEST = 1 << 62
 _MAGIC = int.from_bytes(ENTRY_MAGIC, "little")
 _MARKERS = (MANY, MANY, MANY, MANY, LARGE, LARGE)
 _TAIL_BYTES_MAX = 0xFFFF + END.size + LOCATOR.size + END64.size
-"""The maximum length of an end: the last so many bytes of a shard contain it."""
+"""The maximum length of an end: it lies within so many bytes at the end of its shard."""
 
 
 class ZipEnd(Struct, frozen=True):
@@ -118,7 +118,7 @@ def _find_record(shard: str, tail: bytes, base: int) -> tuple[int, int, int]:
             cut |= trailing < 0
         at = tail.rfind(END_MAGIC, 0, at)
     if len(exact) > 1:
-        raise CorruptShardError(shard, base + exact[0][0], "two end records fit the zip's end")
+        raise CorruptShardError(shard, base + exact[0][0], "two records may be its end record")
     if exact:
         return exact[0]
     if behind is None:
