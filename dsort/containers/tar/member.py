@@ -92,7 +92,7 @@ class Window:
 
 FOLDED_BYTES_MAX = 256 << 20
 """The maximum memory for one shard's folded headers: bytes of a global header are repeated for
-every member, so that a hostile shard could request far more than its own size."""
+every member, so a hostile shard could take far more memory than its own size."""
 
 _KEYWORDS_MAX = 256  # of global headers: for every member all of them are read
 _GLOBAL_BYTES_MAX = 1 << 20  # of the values of these keywords
@@ -159,7 +159,7 @@ class GlobalRecords:
         self._alone = None
 
     def fold(self, own: PaxRecords, *, but: frozenset[bytes]) -> PaxRecords:
-        """``own``, with the global records added that it does not override and that are not in
+        """``own``, after the global records that ``own`` does not override and that are not in
         ``but``."""
         known = but.union(keyword for keyword, _ in own)
         return [item for item in self._records.items() if item[0] not in known] + own

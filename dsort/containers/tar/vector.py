@@ -319,7 +319,7 @@ def _extend(blocks: Blocks, run: HeaderRun, rows: Int64s, code: UInt8s, size_byt
 
 
 def _directories_apart(run: HeaderRun) -> HeaderRun:
-    """``run``, with files whose names end in a slash marked special: V7 directories."""
+    """``run``, in which files whose names end in a slash (V7 directories) are special."""
     ends, blob = run.names.offsets[1:], run.names.blob
     if not (blob == ord("/")).any():  # quicker than the steps below
         return run
