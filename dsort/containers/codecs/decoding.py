@@ -165,7 +165,7 @@ class Decoding:
         return any(magic.startswith(head) or head.startswith(magic) for magic in self._codec.magics)
 
     def _skip(self) -> bool:
-        """Pass over bytes that are no content; return whether it found any."""
+        """Pass over bytes that are no content; return whether there were any."""
         source = self._input
         length, begin = self._codec.skipped_bytes(source.head(_HEAD_BYTES)), source.at
         left = length
