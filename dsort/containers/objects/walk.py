@@ -399,8 +399,8 @@ class ObjectWalk(Struct):
             self._note(Kind.LIST, start, self.at - start, 0, b"")
 
     def _item_ends(self) -> bool:
-        """Count an item, which may be the last of all lists and maps around it; return whether it
-        ends the object."""
+        """Count an item, which may be the last one in the lists and maps around it; return whether
+        the item ends the object."""
         self._tagged = False
         while self._open:
             top = self._open[-1]
