@@ -101,8 +101,8 @@ class FrameScan:
         )
 
     def _whole_frames(self, view: memoryview, base: int) -> int:
-        """Read all frames that end in ``view``; return where in it the next frame begins. ``view``
-        begins at byte ``base`` of the shard."""
+        """Read all frames that end in ``view``; return where in ``view`` the next frame begins.
+        ``view`` begins at byte ``base`` of the shard."""
         unpack, at, end = _LENGTH.unpack_from, 0, len(view) - FRAME_BYTES
         starts: list[int] = []
         add = starts.append
