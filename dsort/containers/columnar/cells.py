@@ -69,7 +69,7 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
         row = first + int(np.flatnonzero(nulls_of(column))[0])
         raise InputError(
             f"row {row} of shard {shard} has no key: its {shortened(key_field)} is null",
-            hint="fill it in, or take another key_field",
+            hint="fill in the key, or choose another key_field",
         )
     kind = column.type
     if pa.types.is_integer(kind):

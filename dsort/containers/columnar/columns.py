@@ -21,7 +21,7 @@ from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 # Cells whose values a user's function receives and returns: types by name, and content as values.
 #
 # Between a worker and the process of the function, a value is the content of a member: a number
-# or text as it is written, a list or struct in JSON. The type of the column decides which form.
+# or text as it is written, a list or struct in JSON. The type of the column decides which.
 
 
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
@@ -101,7 +101,7 @@ def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
     except (ValueError, RecursionError, pa.ArrowException):
         raise ConversionError(
             f"{readable(name)} of shard {shard} is no value of type {kind}",
-            hint="the field columns of the step sets the types of its columns",
+            hint="the step's field `columns` sets the types of the columns that it makes",
         ) from None
 
 
@@ -114,7 +114,7 @@ def typed_array(shard: str, name: str, values: Sequence[Any], kind: Any) -> Any:
         text = (str(error).splitlines() or [""])[0][:200]
         raise ConversionError(
             f"column {name} of shard {shard} cannot be of type {kind}: {text}",
-            hint="the field columns of the step sets the types of its columns",
+            hint="the step's field `columns` sets the types of the columns that it makes",
         ) from None
 
 

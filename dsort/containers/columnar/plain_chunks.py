@@ -133,9 +133,9 @@ class ChunkPages:
     def add(
         self, lengths: Int64s, levels: UInt8s, slices: Sequence[memoryview], *, stay: bool
     ) -> None:
-        """Add rows. ``lengths``: of all values, undefined for nulls. ``slices``: the values that
-        are not null, each after its length. ``stay``: the slices stay valid until everything is
-        written."""
+        """Add rows. ``lengths``: the lengths of all values, undefined for nulls. ``slices``: the
+        values that are not null, each after its length. ``stay``: the slices stay valid until
+        everything is written."""
         there = levels == self._column.level_max
         sizes = np.where(there, lengths + LENGTH_PREFIX.size, 0)
         ends, values = np.cumsum(sizes), np.cumsum(there)
@@ -269,7 +269,7 @@ def stitched_end(
     """The end of the shard at byte ``at``: page index and footer. ``end``: the end of pyarrow's
     file, from its byte ``end_start`` on; None if pyarrow wrote no columns, and so no file.
     ``whole``: the footer of a file with all columns and no rows. ``numbers``: the numbers of
-    ``columns`` among them."""
+    ``columns`` among all columns."""
     if end is None:
         end, found = (
             memoryview(b""),

@@ -32,7 +32,8 @@ footers."""
 _WIDTH_MAX = 32
 LENGTH = struct.Struct("<I")
 HEAD_BYTES_MAX = 5
-"""The longest number before bytes: the head of a run of levels, or the length of snappy data."""
+"""The maximum length of a number that comes before other bytes: of the head of a run of levels, or
+of the length of snappy data."""
 
 
 def is_long(chunk: Chunk, rows: int) -> bool:
@@ -119,7 +120,8 @@ class LongColumn:
 
     def take(self, count: int) -> tuple[Values, UInt8s | None]:
         """The values of the next ``count`` rows, and their definition levels; these are None if no
-        value is null. ``IrregularPageError`` if they are elsewhere than expected, or too few."""
+        value is null. ``IrregularPageError`` if the values are too few, or not in the expected
+        places."""
         found: list[_Opened] = []
         while count:
             if self._open is None:

@@ -151,10 +151,10 @@ MESSAGE_HEAD_BYTES = 16 << 10
 class Source(Protocol):
     """The bytes of a shard.
 
-    Before a part of a shard is inflated, the bytes with its inflated length are checked. They lie
-    between the parts that are inflated, and each read may be a request to a store. So the part that
-    is decoded next is fetched as one range and held. It is checked and decoded there, so the check
-    costs no request."""
+    Before a part of a shard is inflated, the bytes with its inflated length are checked. These
+    bytes lie between the parts that are inflated, and each read may be a request to a store. So the
+    part that is decoded next is fetched as one range and held. It is checked and decoded there, so
+    the check costs no request."""
 
     size_bytes: int
 

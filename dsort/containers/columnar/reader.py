@@ -133,9 +133,9 @@ def plain_batches(shard: str, table: TableShard, plain: Any, bytes_max: int) -> 
 def light_batches(
     shard: str, table: TableShard, plain: Any, bytes_max: int, *, kept: Container[str] = ()
 ) -> Iterator[LightRows]:
-    """Like :func:`plain_batches`, but long values stay where they are in the shard, if it is in
-    memory or mapped and their form allows it. The values of the columns ``kept`` are in the
-    batches."""
+    """Like :func:`plain_batches`, but long values stay where they are in the shard, if the shard is
+    in memory or mapped and the form of the values allows it. The values of the columns ``kept`` are
+    in the batches."""
     if isinstance(table, _Parquet):
         yield from table.light_batches(plain, bytes_max, kept)
         return

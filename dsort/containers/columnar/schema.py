@@ -274,8 +274,8 @@ def _value_bytes(array: Any) -> Int64s:
 
 
 def lists_of(array: Any) -> tuple[Any, Int64s] | None:
-    """(the items of all lists of an array, or the entries of all its maps; the begins of each list
-    in these, and the end of the last one), for any kind of lists; None for an array without
+    """(the items of all lists of an array, or the entries of all its maps; the place in these where
+    each list begins, and the end of the last one), for any kind of lists; None for an array without
     lists."""
     kind, count = array.type, len(array)
     if pa.types.is_fixed_size_list(kind):

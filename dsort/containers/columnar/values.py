@@ -51,7 +51,7 @@ class Leaf(Struct, frozen=True):
         return column if self.child < 0 else column.field(self.child)
 
     def nulls_in(self, batch: Any) -> NDArray[np.bool_]:
-        """The rows of a batch without a value; a null struct has none, either."""
+        """The rows of a batch that have no value: the value or its struct is null."""
         nulls = nulls_of(self.of(batch))
         return nulls if self.child < 0 else nulls | nulls_of(batch.column(self.column))
 
@@ -345,7 +345,7 @@ class RowGroupRun(Struct, frozen=True):
         return min(max(self.bytes_max // self.row_bytes, 1), max(self.rows, 1), ROWS_A_BATCH_MAX)
 
     def batch_rows(self) -> Iterator[int]:
-        """The number of rows of one batch after the other."""
+        """The number of rows of each batch, in order."""
         for at in range(0, self.rows, self.rows_at_once):
             yield min(self.rows_at_once, self.rows - at)
 

@@ -162,7 +162,7 @@ class RowGroups:
         self._rows = self._bytes = 0
 
     def add(self, running: Int64s, gather: Callable[[int, int], None]) -> None:
-        """Write rows. ``running``: the bytes before each, and the bytes of all at the end.
+        """Write rows. ``running``: the bytes before each row, and at the end the bytes of all rows.
         ``gather(first, stop)`` adds some of them to the group."""
         row, count = 0, len(running) - 1
         while row < count:
