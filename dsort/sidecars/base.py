@@ -2,7 +2,7 @@
 
 A kind has a file for each shard, files for the whole result, or both. Workers make the file of a
 shard while they write the shard, and the job makes files for the whole result before it commits.
-``dsort verify`` makes both again, from the shards, and compares.
+``dsort verify`` makes both again, from the shards, and compares them.
 """
 
 from __future__ import annotations

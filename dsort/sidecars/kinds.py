@@ -271,7 +271,7 @@ class SidecarName(Struct, frozen=True):
 
 
 def parse_kinds(value: object) -> tuple[str, ...]:
-    """The kinds in a spec's ``index``, in any form that it may have: a list, a kind, ``none``."""
+    """The kinds in a spec's ``index``, in any form that it may have: a list, a kind or ``none``."""
     items = value if isinstance(value, (list, tuple)) else [value]
     return tuple(each for each in items if isinstance(each, str) and each != "none")
 
