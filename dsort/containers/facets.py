@@ -107,9 +107,9 @@ class Entries(Struct, frozen=True):
 
 class Head(Struct, frozen=True):
     """The bytes of an output shard before its first member, for a container with a schema.
-    ``size_bytes``: returns their length in a shard of so many records. ``of``: returns the head,
-    given the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the longest
-    shard that a head can describe."""
+    ``size_bytes``: returns the length of the head in a shard of so many records. ``of``: returns
+    the head, given the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the
+    longest shard that a head can describe."""
 
     size_bytes: Callable[[int], int]
     of: Callable[[Int64s], bytes]
