@@ -58,16 +58,17 @@ class Batch(Struct, eq=False):
     ``SHARD``. ``tasks``: a task for each shard, all of the same pass. ``shard``: the bytes of the
     shard, or of all shards. ``input``: the name of the input that the shard belongs to.
 
-    ``read``: the members as the shard has them; ``members``: with all changes so far that their
-    bytes show; ``named``: also with new names that are not in headers yet (without such names, the
-    object ``members`` itself). ``records``: rows of these tables. ``formed``: how many records were
-    read.
+    ``read``: the members as the shard has them. ``members``: the members with all changes so far,
+    except new names that are not in headers yet. ``named``: the members with these names, too (the
+    object ``members`` itself if there are none). ``records``: the records, as rows of these tables.
+    ``formed``: how many records were read.
 
     ``found``: the facts that operators have found, one row per record. ``GROUP``: the output of the
     record, or its template under the key map; -1: the record is dropped. The column is missing if
     there is one output, or if outputs are not known yet. ``CLASS``, ``LOT``: the class of the
-    record and the random number that it draws, where outputs have exact numbers. ``PLACE``: of a
-    joined piece. ``ORIGIN_START``, ``ORIGIN_BYTES``: where the record was in the shard.
+    record and the random number that it draws, if outputs have exact numbers of records. ``PLACE``:
+    the place of a joined piece in output order. ``ORIGIN_START``, ``ORIGIN_BYTES``: where the
+    record was in the shard.
     """
 
     tasks: tuple[ExtractTask, ...]
@@ -83,7 +84,7 @@ class Batch(Struct, eq=False):
 
     @property
     def task(self) -> ExtractTask:
-        """The task of the first shard; its stage is that of all."""
+        """The task of the first shard. All tasks of a batch have one stage."""
         return self.tasks[0]
 
     @property
@@ -125,7 +126,7 @@ class Batch(Struct, eq=False):
 
     def count_earlier(self) -> Int64s | None:
         """For each record, how many records in earlier batches of the shard have its key; None: no
-        key occurred before. To be called once."""
+        key occurred before. Call it once for each batch."""
         return None
 
     def content_hashes(self, ranges: Segments) -> UInt64s:
@@ -145,13 +146,14 @@ class Batch(Struct, eq=False):
         return hashes
 
     def keep(self, kept: Bools) -> None:
-        """Remove the records that are not ``kept``, shape ``(n,)``, with the facts about them."""
+        """Remove the records for which ``kept``, shape ``(n,)``, is false, with the facts about
+        them."""
         self.records = self.records.keeping(kept)
         self.found = self.found.take(np.flatnonzero(kept))
 
 
 def _reads_nothing(members: MemberTable, row: int) -> bytes:
-    raise InvariantError("records of several shards are extracted without a look at members")
+    raise InvariantError("a batch of several shards has no content of members")
 
 
 class StepsDone(Struct):
@@ -167,9 +169,11 @@ class Operator(ABC):
     operator that its job needs (``dsort/workers/operators/all_operators.py``)."""
 
     in_runs: ClassVar[bool] = False
-    """Whether it works on batches of several shards, of which only keys and ranges are known."""
+    """Whether the operator works on batches of several shards, whose records have only keys and
+    ranges."""
     in_rows: ClassVar[bool] = False
-    """Whether it works on rows of tables that stay rows, or the spec refuses its feature there."""
+    """Whether the operator works on rows of tables that stay rows; true also if the spec refuses
+    its feature for such rows."""
 
     def __init__(self, setup: WorkerSetup, store: IndexStore) -> None:
         self.pipeline, self.store = setup.pipeline, store
@@ -187,9 +191,9 @@ class ShardSortKeys:
     """Makes the sort keys of one shard's records, some at a time and in input order; or of the
     records of several shards at once.
 
-    Where records are placed by their numbers (``Algorithm.placement``), a survey has their classes
-    as sort keys, and extraction counts the records of each class again. It reads the classes from
-    the survey's index if this node has it, and else from the records.
+    If records are placed by their numbers (``Algorithm.placement``), the sort keys of a survey are
+    their classes, and extraction counts the records of each class again. The classes are read from
+    the index of the survey if this node has that index, else from the records.
     """
 
     def __init__(
@@ -225,7 +229,8 @@ class ShardSortKeys:
         return replace(placement.sort_keys(records, places, hashes), group=group)
 
     def _of_shards(self, records: RecordTable, shard: Int32s) -> SortKeys:
-        """The sort keys of records of several shards. ``shard``: of each record, ascending."""
+        """The sort keys of records of several shards. ``shard``: the shard of each record,
+        ascending."""
         if not self._algorithm.has_hashes:  # the keys do not depend on the names of shards
             return self._algorithm.sort_keys(records)
         begins = np.searchsorted(shard, [task.shard for task in self._tasks])
@@ -260,7 +265,7 @@ def digests_of(shard: ShardBytes, table: RecordTable, compared: Deduplication) -
 
 def digests_of_field(table: RecordTable, value: Expression) -> UInt64s:
     """XXH3-128 of the value of each record; shape ``(n, 2)``. ``TransformError`` names a record
-    that has none."""
+    without the value."""
     from dsort.expressions.expression import text_of_value
 
     digests = np.zeros((len(table), 2), np.uint64)

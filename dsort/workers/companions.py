@@ -35,12 +35,12 @@ HELD_BYTES = 1 << 20
 
 
 class MemberWatch:
-    """Finds the members of one output shard; it gets the bytes of the shard in order."""
+    """Finds the members of one output shard, whose bytes it receives in order."""
 
     def __init__(self, container: Container, shard: str, size_bytes: int) -> None:
         self._scan = Scan(container.scanner(shard, size_bytes))
         self._at = 0  # offset of the next byte to be fed
-        self._held = bytearray()  # the bytes before it, from the first that the scan needs on
+        self._held = bytearray()  # the bytes before ``_at``, from the first that the scan needs on
 
     def feed(self, slices: Sequence[memoryview]) -> None:
         """Take the next bytes."""
@@ -154,7 +154,7 @@ def lineage_of(data: bytes, what: str, *, inputs: int) -> Table:
     rows = Table.read(file, LINEAGE_COLUMNS, 0, file.count(SHARD.text))
     shard = rows[SHARD]
     if len(rows) and not 0 <= shard.min() <= shard.max() < inputs:
-        raise StorageError(f"{what} is damaged: it names other input shards")
+        raise StorageError(f"{what} is damaged: it names unknown input shards")
     return rows
 
 

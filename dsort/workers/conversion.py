@@ -1,8 +1,9 @@
 """Conversion of one input shard to the container of the outputs, during extraction.
 
 Payload is not copied: it stays ranges of the input shard. The bytes around it in an output shard
-become literals and tails (see ``MemberTable``). Outputs that are written late and need the same
-members in each record get one schema, from the extensions that all shards report.
+become literals and tails (see ``MemberTable``). Outputs whose records are converted only at
+creation get one schema, from the extensions that all shards report, if their container needs the
+same members in each record.
 """
 
 from __future__ import annotations
@@ -247,5 +248,5 @@ def extensions_by_output(schema: str) -> list[list[str]]:
         found = None
     lists = isinstance(found, list) and all(isinstance(each, list) for each in found)
     if not lists or not all(isinstance(name, str) for each in found for name in each):
-        raise StorageError("what the journal says of the members of records is damaged")
+        raise StorageError("the journal is damaged: it has no valid lists of extensions")
     return [[*map(str, each)] for each in found]

@@ -102,14 +102,14 @@ class ConvertedSink:
         schema: str,
         store: IndexStore,
     ) -> None:
-        """``piece``: the first one of the shard. ``schema``: the schema of its records, if the
+        """``piece``: the first piece of the shard. ``schema``: the schema of its records, if the
         container has schemas; the schema of rows is in ``store``."""
         pipeline = setup.pipeline
         self.file = file
         self._name = piece.name
         self._carrier = pipeline.carrier
         self._container = pipeline.outputs[piece.output].container
-        # On records as carried: converted bytes lack hashes.
+        # Records are checked before they are converted: converted bytes have no hashes.
         self._checks = pipeline.result.checks_content
         self._record_bytes_max = max(setup.movement.buffer_bytes, BATCH_BYTES)
         self._offset, head = 0, self._container.head

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     from dsort.workers.row_sink import RowsForm
 
 PAST_CACHE_BYTES_MIN = 1 << 20
-"""The kernel writes shorter output shards to the disk, many together."""
+"""Shorter output shards go through the page cache, because the kernel writes many of them to the
+disk together."""
 LINES = "lines"
 """The kind of sidecar that needs only the sizes of records. Other kinds need a scan of the
 shard."""
@@ -220,7 +221,8 @@ class Creator:
         )
 
     def _write_sidecars(self, task: CreateTask, piece: OutputPiece, file: StagedFile) -> None:
-        """Write sidecars before the shard is finished: a job that finds the shard needs them."""
+        """Write sidecars before the shard is finished: a resumed job that finds the shard needs
+        them."""
         if LINES in task.sidecars:
             from dsort.sidecars.shard_index import lines_sidecar
 
@@ -263,7 +265,8 @@ class Creator:
             return None
         if self._pipeline.outputs[piece.output].codec is None:
             return piece.shard_bytes
-        # An upload has to choose the size of its parts. A file would reserve too much room.
+        # The bound is for uploads, which choose the size of their parts by it. A file would reserve
+        # too much room.
         longest = piece.shard_bytes + piece.shard_bytes // 100 + ENCODING_BYTES
         return longest if bucket_for(self._outputs, piece.name).seals_on_finish else None
 
@@ -274,7 +277,8 @@ MOVE_OF_WAY: Final = {
     "spill": "dsort.moves.spill:SpillMove",
     "view": "dsort.workers.view:ViewMove",
 }
-"""By the names of the ways in ``dsort.pipeline.movement``: the module and its class."""
+"""The module and the class of each move, by the names of the ways in
+``dsort.pipeline.movement``."""
 MOVE_OF_ROWS: Final = "dsort.moves.spilled_rows:RowMove"
 
 
@@ -330,15 +334,15 @@ class Sealer:
         return SealDone(digests)
 
     def _digests(self, staged: StagedObject, shard: StagedShard, wanted: Sequence[str]) -> str:
-        """The digests that are ``wanted``, such as the MD5 of a wids index. Checks the checksum of
-        the bytes read for them."""
+        """The ``wanted`` digests, such as the MD5 of a wids index. The bytes that are read for them
+        are compared with the checksum of the shard, too."""
         state, digests = xxhash.xxh3_64(), FileDigests(wanted)
         for window in self._buffer.windows(staged, 0, shard.shard_bytes, WINDOW_BYTES):
             state.update(window)
             digests.update(window)
         if state.hexdigest() != shard.checksum:
             raise StorageError(
-                f"output shard {shard.ordinal} reads back other bytes than were written",
+                f"output shard {shard.ordinal} has other bytes than were written",
                 hint="check the disk and its file system",
             )
         return digests.text()
@@ -393,7 +397,8 @@ def _sync(staged: StagedObject) -> None:
 
 
 def publish_all(task: PublishTask, outputs: Bucket) -> PublishDone:
-    """Give each object its name. Its bucket retries; a second call for it changes nothing."""
+    """Give each object its name. The bucket repeats failed requests. Giving an object its name
+    twice changes nothing."""
     with ThreadPoolExecutor(NAMES_AT_ONCE_MAX) as threads:
         for _ in threads.map(partial(give_name, outputs), task.objects):
             pass

@@ -56,7 +56,7 @@ class NoEncoder:
         """See :class:`Encoder`."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no threads."""
 
 
 class Threads:
@@ -166,7 +166,7 @@ class ShardEncoder:
 
 
 def encoded_pieces(codec: Codec, level: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the file that ``pieces`` are encoded to, with the same bytes as jobs write."""
+    """Yield the file to which ``pieces`` are encoded, with the bytes that a job would write."""
     threads = EncoderThreads(codec, level)
     try:
         encoder = threads.encoder()

@@ -1,7 +1,7 @@
 """The extractor: reads input shards once, and makes their record index (and their spill).
 
 There are three sources of batches: a shard, a run of small shards (``shard_batches.py``) and the
-rows of a table (``row_batches.py``). All that follows is the same.
+rows of a table (``row_batches.py``). Operators and the index are the same for all three.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Extractor:
                 assert isinstance(source, FilesShard)
                 source.has_payload = False
             # A pass that moves no payload maps the shard: a copy would cost more, and the shard is
-            # read again. So do tables, whose long values stay where they are.
+            # read again. Tables are mapped in all passes, because their long values stay where they
+            # are.
             mapped = hops if way.reads_ranges else self._reads_rows or not spills
             # Scratch may have no room for inputs that are read by range.
             can_spool = not (way.reads_ranges or self._reads_rows)
@@ -121,9 +122,9 @@ class Extractor:
             try:
                 done = self._one_extracted(task, shard)
             finally:
-                shard.close()  # before the source: it may be a view of its mapping
-            # The creator reads ranges past the page cache, or the spill: cached pages of the input
-            # would only take room.
+                shard.close()  # before the source, of whose mapping the shard may be a view
+            # The creator reads ranges past the page cache, or it reads the spill, so cached pages
+            # of the input would only take room.
             if way.reads_ranges or (spills and not (self._reads_rows and values_stay)):
                 source.forget()
             view = source.mapping() if way.keeps_mappings else None
@@ -132,8 +133,8 @@ class Extractor:
         return done
 
     def extract_run(self, run: ExtractRunTask) -> RunExtracted:
-        """Extract those of some small shards that are plain together. ``InputError`` and its
-        subclasses name shard and record."""
+        """Extract some small shards: the plain ones in common batches, the others one by one.
+        ``InputError`` and its subclasses name shard and record."""
         done: dict[int, ShardExtracted] = {}
         for batch in self._runs.of(run):
             found = self._extracted(batch.tasks, batch.shard, batch.log, [batch], StepsDone())
@@ -144,7 +145,7 @@ class Extractor:
         return RunExtracted(tuple(done[task.shard] for task in run.shards))
 
     def rest(self) -> None:
-        """End the processes of user code: the next task is no extraction."""
+        """End the processes of user code, because the next task is no extraction."""
         self._shards.rest()
         self._ahead.settled()
 
@@ -207,16 +208,16 @@ class Extractor:
         # Positions were computed from the counts of an earlier pass, also for other shards.
         if steps.counts != task.counts:
             raise InvariantError(
-                f"{steps.counts} records of {task.name} came to the steps that ask for their "
-                f"numbers, {task.counts} were counted"
+                f"{steps.counts} records of {task.name} reached the steps that need positions, "
+                f"but {task.counts} were counted before"
             )
         sort_keys.finish()
         log.add(f"{FLOW_DROPPED}no place in an output", unplaced)
         index = Table.concat(parts, ALWAYS)
         done = self._facts(tasks, index)
-        if read != len(index):  # counted for the first shard: so the other ones have what they have
+        if read != len(index):  # the first shard of a run has the difference of the whole run
             log.add(FLOW_READ, read - len(index) + done[0].records)
-        tally = log.close()  # before the index: an index must have its names
+        tally = log.close()  # before the index, which must not exist without these names
         if self._rows is not None:
             self._rows.write(task, index)
         else:
@@ -306,7 +307,7 @@ class Extractor:
         ranges = batch.ranges
         if not (isinstance(records.keys, NumberedColumn) and not records.keys.after):
             more[KEY_HASH.text] = records.key_hash
-        if pipeline.result.hashes_content and not is_join:  # which stores no records
+        if pipeline.result.hashes_content and not is_join:  # that pass stores no records
             more[CONTENT_HASH.text] = batch.content_hashes(ranges)
         if (entries := records.entries(batch.members)) is not None:
             more[ENTRIES.text] = entries

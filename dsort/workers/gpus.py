@@ -39,7 +39,7 @@ class GpuNeeds(Struct, frozen=True):
             wanted = step.limits.gpus if isinstance(step, PayloadStep) else 0
             # Exact: ten processes with 0.1 of a GPU fit on one, which a sum of floats can miss.
             part = Fraction(wanted).limit_denominator(PARTS_MAX)
-            # It would begin on one GPU and end on the next: it begins on the next.
+            # A part that would begin on one GPU and end on the next begins on the next.
             if part and at % 1 + part > 1:
                 at = Fraction(math.ceil(at))
             spans.append((math.floor(at), math.ceil(at + part)) if part else (0, 0))
@@ -69,7 +69,7 @@ def visible_gpus() -> tuple[str, ...] | None:
         return None
     names = [each.strip() for each in os.environ[VISIBLE].split(",")]
     ends = [at for at, name in enumerate(names) if name in ("", "-1", "NoDevFiles")]
-    return tuple(names[: ends[0]] if ends else names)  # CUDA ignores all names from that one on
+    return tuple(names[: ends[0]] if ends else names)  # CUDA ignores all names from such a name on
 
 
 def gpus_here() -> tuple[str, ...]:

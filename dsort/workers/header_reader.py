@@ -1,7 +1,7 @@
 """Reads input shards before they are scanned: headers of many shards at a time, or the next shard.
 
 A scan of a cold shard waits once per member, for the disk or for a round trip to a store. Here
-threads read the headers of many shards before the scan. This is a hint: the scan reads what is
+threads read the headers of many shards before the scan. The scan reads headers that are still
 missing. ``ReadAhead`` fetches the next shard from a store while a worker scans the current one."""
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ PART_BYTES_MIN = 8 << 20
 If all files advanced in step, all would be finished at the same time."""
 SEARCHED_BYTES = 64 << 10
 SEARCHES_MAX = 4
-"""The search for the first header of a part. With larger records, of which there are few, a part
-may find none: then the part before it continues."""
+"""The first header of a part is searched in at most ``SEARCHES_MAX`` times ``SEARCHED_BYTES``.
+Where records are larger than that (there are few of them then), the search may find no header: then
+the part before this one continues."""
 FOLLOWERS = 4
-"""Threads that read files: a page that comes late holds up one. With 2, 4 and 8 of them, and with
-one thread for each of 8 files, 5,400 headers took 0.17, 0.18, 0.26 and 0.22 s of processor
-time."""
+"""The threads that read headers of files. A page that comes late holds up one of them. With 2, 4
+and 8 threads, and with one thread for each of 8 files, 5,400 headers took 0.17, 0.18, 0.26 and 0.22
+s of processor time."""
 
 
 class _File:
@@ -57,7 +58,7 @@ class _File:
 
     def __init__(self, hops: Hops, reads: RandomReads, size_bytes: int, parts: int) -> None:
         self.read: Future[HoppedShard | None] = Future()
-        """Done once all headers are read."""
+        """Ends when all headers are read."""
         self._hops = hops
         self._reads = reads
         self._size_bytes = size_bytes
@@ -171,8 +172,9 @@ class HeaderReader:
                 self._take_next()
 
     def opened(self, task: ExtractTask) -> HoppedShard | None:
-        """The shard of a task, if the movement hops and the shard is in a store; else None. Waits
-        for the headers if this worker has begun to read them."""
+        """The shard of a task, if the movement reads shards header by header (``Movement.hops``)
+        and the shard is in a store; else None. Waits for the headers if this worker has begun to
+        read them."""
         if not self._setup.movement.hops:
             return None
         for number in [each for each in self._begun if each < task.shard]:
@@ -191,7 +193,7 @@ class HeaderReader:
     def close(self) -> None:
         """End the threads."""
         self._is_closed = True
-        # The thread that takes this passes it on to the next one (`_follow`).
+        # The thread that takes the None passes it on to the next thread (`_follow`).
         self._chains.put(None)
         self._threads.shutdown(wait=True, cancel_futures=True)
         while not self._chains.empty():
@@ -208,7 +210,7 @@ class HeaderReader:
 
     def _take_next(self) -> None:
         """Begin another chain, if one is waiting."""
-        with contextlib.suppress(IndexError):  # several threads take from it
+        with contextlib.suppress(IndexError):  # another thread took the last one
             chain = self._waiting.popleft()
             chain.file.announce(chain.begin)
             self._chains.put(chain)
@@ -265,7 +267,7 @@ def _peeked_bytes(at: int) -> int:
 
 
 READS_AT_ONCE = 2
-"""Threads that read a shard in sequence, where the kernel cannot do it by itself."""
+"""The threads that read a shard in sequence, if the kernel cannot do that without threads."""
 
 log = logger_of("workers")
 
@@ -280,7 +282,8 @@ class FetchedShard(ClosesOnExit, ReadObject):
         self._view = view
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from byte ``offset``. For the whole shard in its place, do nothing."""
+        """Fill ``buffer`` from byte ``offset``. Do nothing if ``buffer`` is the whole shard in its
+        place."""
         if offset or len(buffer) != len(self._view) or buffer.obj is not self._view.obj:
             buffer[:] = self._view[offset : offset + len(buffer)]
 
@@ -322,7 +325,7 @@ class ReadAhead:
             source = open_input(self._inputs, task.name, task.size_bytes, task.etag)
             if task.next_shard < 0:
                 return source, self._buffer
-        # It needs the whole buffer, so nothing is fetched meanwhile.
+        # This shard needs the whole buffer, so no other shard is fetched meanwhile.
         if task.size_bytes > self._buffer.half_bytes:
             return source, self._buffer
         if task.next_shard >= 0:
@@ -368,8 +371,8 @@ class ReadAhead:
         except RuntimeError as error:
             if not is_no_thread(error):
                 raise
-            # The executor keeps what no thread could begin. It must not do that later, when another
-            # shard is in that half of the buffer.
+            # The executor keeps work that no thread could begin, and must not do it later, when
+            # another shard is in this half of the buffer.
             self._can_fetch = False
             self._thread.shutdown(cancel_futures=True)
 

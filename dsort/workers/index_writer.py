@@ -84,7 +84,8 @@ class SpillWriter:
         in its file, shape ``(partitions,)``.
 
         Rows of one partition are appended in the order of ``index``, in which the index file lists
-        them. ``partition``: of each row. Rows may be sorted by partition if the shard is in memory.
+        them. ``partition``: the partition of each row. Rows may be sorted by partition if the shard
+        is in memory.
         """
         ranges = index[RANGES]
         planned, found = int(index[STORED_BYTES].sum()), int(ranges.length.sum())
@@ -101,7 +102,8 @@ class SpillWriter:
         return starts
 
     def _move_window(self, window: Window, segments: Segments, partitions: Int32s) -> None:
-        """Append the records of a window. ``partitions``: of all rows of ``segments``."""
+        """Append the records of a window. ``partitions``: the partition of each row of
+        ``segments``."""
         ordered = partitions[window.row : window.stop]
         segments = segments.run(window.row, window.stop)
         if bool((ordered[1:] < ordered[:-1]).any()):
@@ -142,7 +144,8 @@ class SpillWriter:
     @contextlib.contextmanager
     def appending(self) -> Iterator[Int64s]:
         """Yield the places at which each partition's next bytes will begin, shape
-        ``(partitions,)``. Bytes that the context appends can be read once it has ended."""
+        ``(partitions,)``. Bytes that are appended in this context can be read once the context has
+        ended."""
         starts = np.zeros(self._partitions, np.int64)
         for partition, file in self._files.items():
             starts[partition] = file.begin_part()
@@ -173,7 +176,7 @@ class SpillWriter:
 
 
 class _AppendedFile(ClosesOnExit):
-    """One partition's file. It is appended in parts, each by several calls.
+    """One partition's file. Bytes are appended in parts; each part takes several calls.
 
     Writes past the page cache have whole blocks, so each part ends with a whole block.
     """
@@ -206,7 +209,8 @@ class _AppendedFile(ClosesOnExit):
             self._append_to_cache(slices, size_bytes)
             return
         views = [memoryview(each).cast("B") for each in slices]
-        # Only at the begin of a part: later, bytes wait for their block, and must be written first.
+        # Checked only at the start of a part: later, some bytes wait for the rest of their block,
+        # and must be written first.
         is_small = self._size_bytes == self._part_begin and size_bytes < DIRECT_BYTES_MIN
         taken = 0 if is_small else direct.write(views)
         self._size_bytes += size_bytes
@@ -239,8 +243,8 @@ class _AppendedFile(ClosesOnExit):
             self._started_bytes = self._size_bytes
 
     def _leave_direct(self, direct: DirectWrites, slices: Sequence[memoryview] = ()) -> None:
-        """Write the rest, and all later bytes, through the page cache. The part is small, or the
-        file system or the disk accepts no direct writes."""
+        """Write the rest, and all later bytes, through the page cache. This is for small parts, and
+        for file systems and disks that accept no direct writes."""
         self._direct = None
         self._started_bytes = direct.written_bytes
         direct.leave(self._file, slices)
@@ -272,7 +276,8 @@ class IndexWriter:
     ) -> None:
         """Write the records of ``shard``, or of a run of shards that begins with it; for a run,
         ``index`` has a column of shards. ``source``: the payload. ``in_memory``: the payload can be
-        read in the order of partitions; without it, payload is read once more in its own order."""
+        read in the order of partitions. If it is false, the payload is read once more, in its own
+        order."""
         spill: dict[str, Int64s] = {}
         if stage.partitions == 1:
             offsets = np.array([0, len(index)], np.int64)

@@ -84,7 +84,7 @@ class Joiner:
         decreasing: bool,
         places: JoinedPlaces | None = None,
     ) -> None:
-        """``places``: the algorithm by places, if a pass has to find them."""
+        """``places``: the algorithm that orders by places, if a pass has to find the places."""
         self._places = places
         self._nodes = nodes
         self._rule = rule
@@ -137,8 +137,8 @@ class Joiner:
         keeps_last: bool,
     ) -> None:
         """Store the pieces that stay. Each piece has the number of its record; the first piece of a
-        record also has the value that orders the record. ``keeps_last``: the last piece with a
-        value decides it, else the first one."""
+        record also has the value that orders the record. ``keeps_last``: the value is that of the
+        last piece with a value; otherwise that of the first one."""
         pieces, offsets = found.joined.rows, found.joined.record_offsets
         said = rows.filled(SAYS).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -147,7 +147,8 @@ class Joiner:
         # Reversed, the first value is assigned last.
         ordered = there if keeps_last else there[::-1]
         decides[record[ordered]] = ordered  # of repeated indexes, the last assignment stays
-        # The algorithm decides about a record without a value; one example stands for all of them.
+        # The algorithm has one value for all records without a value, and gets one of them as an
+        # example.
         unsaid = b""
         for silent in np.flatnonzero(decides < 0)[:1].tolist():
             first = pieces[offsets[silent] : offsets[silent] + 1]
@@ -221,7 +222,7 @@ class _Found(Struct, frozen=True, eq=False):
 
 
 class _Names:
-    """The names of records, by row of a partition. They are read only where a message needs
+    """The names of records, by row of a partition. Keys are read only where a message needs
     them."""
 
     def __init__(self, joiner: Joiner, task: OrderTask, shard: Int32s, row_in_file: Int64s) -> None:
@@ -331,7 +332,7 @@ def _without(table: RecordTable, record: int, wanted: set[bytes], kept: Bools) -
 
 
 def extension_lists(table: RecordTable) -> BytesColumn:
-    """The extensions of the members of each record, a zero byte behind each."""
+    """The extensions of the members of each record, each followed by a zero byte."""
     names, records = table.members.names, table.records
     rows = records.member_rows
     key_bytes = records.key_bytes[rows]
@@ -348,7 +349,7 @@ evenly whatever the order of the job is."""
 
 
 def place_sort_keys(words: UInt64s, table: RecordTable, extensions: BytesColumn) -> SortKeys:
-    """The sort keys of pieces, like ``join_sort_keys``, if places are known."""
+    """The sort keys of pieces whose places are known, in the form of ``join_sort_keys``."""
     return SortKeys(len(table), words=words, text=_identity(table, extensions))
 
 
@@ -372,11 +373,12 @@ def join_sort_keys(algorithm: Algorithm, table: RecordTable, extensions: BytesCo
     keys = algorithm.sort_keys(replace(table, shard=""))
     different, which = np.unique(table.key_hash, return_inverse=True)
     if len(different) < len(table) and algorithm.has_hashes:
-        # A shuffle would separate equal keys in one shard.
+        # A shuffle gives repeated keys of one shard different sort keys; pieces need equal ones.
         keys = replace(keys, words=algorithm.hashes("", different)[which])
     text = identity = _identity(table, extensions)
     if keys.text is not None and keys.text is not table.keys:
-        # The record key behind the sort key: pieces of one record meet, and no others.
+        # With the record key at its end, a sort key is equal for all pieces of one record, and only
+        # for them.
         text = side_by_side([keys.text, b"\0", identity], len(table))
     return replace(keys, text=text)
 

@@ -112,7 +112,7 @@ class Orderer:
         hashed = Table.concat(list(self._scratch_nodes.ask_all(asks)), FOUND)
         known = self._known(search, hashed[KEY_HASH])
         twice = repeated_hashes(hashed[KEY_HASH])
-        # One record is enough if the result has its key already.
+        # If the result already has a key, a single record with this key is a duplicate.
         if len(known):
             twice = np.union1d(twice, known[KEY_HASH])
         if len(twice) == 0:
@@ -128,7 +128,8 @@ class Orderer:
         from dsort.workers.joiner import keys_of  # most jobs have no equal hashes
 
         keys = keys_of(self._scratch_nodes, locations, task.stage, shards, rows[ROW])
-        # Equal hashes only make candidates: the keys, or the rest of the digest, decide.
+        # Records with equal hashes are only candidates: the keys, or the rest of the digest,
+        # decide.
         compared = words_as_bytes(rows[SAME_MORE]) if search.by_content else keys
         found = find_duplicates(compared, key_hash, keep_last=search.keep_last)
         found = found.with_known(compared, key_hash, known[KEYS], known[KEY_HASH])
@@ -182,7 +183,8 @@ class Orderer:
         if self._joiner is not None:
             return self._join(task, partition, sort, self._joiner)
         order = order_rows(sort, decreasing=self._decreasing)
-        # The first promise, checked where it could break: no record is lost, none is there twice.
+        # Promise 1 of ARCHITECTURE.md is checked here: no record is lost, and no record is there
+        # twice.
         _check_permutation(order, len(rows))
         dropped = 0
         if task.drop:
@@ -239,7 +241,7 @@ class Orderer:
             for parts, some in zip(found, answer, strict=True):
                 parts += some
         for parts in found:
-            # Nodes answer in any order; equal sort keys keep the order of the inputs.
+            # Nodes answer in any order, but rows with equal sort keys keep the order of the inputs.
             parts.sort(key=lambda part: part[0])
         return [PartitionRows.concat([rows for _, rows in parts]) for parts in found]
 

@@ -77,7 +77,7 @@ class RowBatches:
         self._own = ShardRows()
 
     def cell_decoders(self, task: ExtractTask) -> Any:
-        """The reader of the cells of a table, where rows become members."""
+        """The decoders of the cells of a table, for jobs in which rows become members."""
         return cell_decoders(self._schema(task, READ_SCHEMA_FILE))
 
     def of(
@@ -106,7 +106,8 @@ class RowBatches:
             task.name, table, plain, self._batch_bytes, kept=self._looked_into(plain)
         )
         for read in gathered_up(bounded(task, found, expansion), self._batch_bytes):
-            # Before the steps: they make other batches, which do not know their place in the shard.
+            # Read before the steps, because they make other batches, which have no place in the
+            # shard.
             end_in_shard = max(rows.end_in_shard for rows in read)
             keys = _keys_of(task.name, read, key_field, first)
             rows, keys, stays = done.apply(read, keys, key_field)
@@ -177,8 +178,8 @@ class RowBatches:
         return index.with_(PARTITION, found)
 
     def write(self, task: ExtractTask, index: Table) -> None:
-        """Write the index of all rows of a shard, in input order. If the shard has no rows, blocks
-        in the spill belong to a shard that is left out."""
+        """Write the index of all rows of a shard, in input order. If ``index`` has no rows, blocks
+        of the shard that are already in the spill are not listed."""
         stage = task.stage
         partition = index[PARTITION] if PARTITION in index else np.zeros(0, np.int32)
         # Stable: rows of a partition keep the order in which its blocks have them.
@@ -315,7 +316,7 @@ class _RowSteps:
         self._dropped.update(applied.dropped)
         stays, left = np.zeros(len(table), np.bool_), applied.records.records
         rows_left = left.stored_bytes
-        if changes_rows(self._steps):  # they compute new sizes; members keep the numbers of rows
+        if changes_rows(self._steps):  # these compute new sizes; members keep the numbers of rows
             row_of = np.repeat(np.arange(len(table)), np.diff(table.records.member_offsets))
             rows_left = row_of[left.member_rows[left.member_offsets[:-1]]]
         stays[rows_left] = True
