@@ -17,11 +17,11 @@ def needed(pipeline: Pipeline) -> Iterator[type[Operator]]:
         from dsort.workers.conversion import AddMemberDefaults
 
         yield AddMemberDefaults
-    if pipeline.join:  # decides by the members that records have now
+    if pipeline.join:  # a join decides by the members that records have at this point
         from dsort.workers.joiner import LeaveOutByJoin
 
         yield LeaveOutByJoin
-    if pipeline.deduplicates_first:  # a mix weighs the others
+    if pipeline.deduplicates_first:  # a mix weighs the records that are left
         from dsort.workers.operators.mix import LeaveOutEqual
 
         yield LeaveOutEqual

@@ -48,7 +48,8 @@ def with_new_headers(
 
 
 def _payload_ranges(members: MemberTable, rows: Int64s) -> tuple[Int64s, Int64s]:
-    """The starts and lengths of the ranges of all members; those of ``rows`` without headers."""
+    """The starts and lengths of the ranges of all members. The ranges of ``rows`` have no
+    headers."""
     start, length = members.range_start.copy(), members.range_length.copy()
     length[rows] -= members.payload_start[rows] - start[rows]
     start[rows] = members.payload_start[rows]
@@ -274,8 +275,8 @@ def settle_unsafe_names(
 
 
 def _find_unsafe(shard: ShardBytes, members: MemberTable) -> UnsafeNames:
-    """The unsafe members. A shard without names has no unsafe members: their names only repeat the
-    keys of records."""
+    """The unsafe members. If the container has no names of its own, no member is unsafe, because
+    names only repeat the keys of records."""
     names = shard.container.names
     if not names or (members.own.record_of is not None and shard.container is not BARE):
         return UnsafeNames([], {})

@@ -46,8 +46,8 @@ def drawn_lots(
 
 
 class SettleExactOutputs(Operator):
-    """Gives records their outputs in place of their lots, once the borders are known, and the
-    ordinals of the records in their shard are settled."""
+    """Gives records their outputs in place of their lots, once the borders are known. No later
+    operator changes the ordinals of records."""
 
     in_rows = True
 
@@ -70,7 +70,7 @@ class SettleExactOutputs(Operator):
         classes, lots, known = self.store.lots("drawn", task.shard)
         at = np.minimum(np.searchsorted(known, ordinals), max(len(known) - 1, 0))
         if len(ordinals) and (not len(known) or (known[at] != ordinals).any()):
-            raise InvariantError(f"shard {task.name} has other records than when they were counted")
+            raise InvariantError(f"the records of shard {task.name} differ from the count")
         return Table(len(at), {CLASS.text: classes[at], LOT.text: lots[at]})
 
 
@@ -95,7 +95,7 @@ class PlaceRecords(Operator):
 
     def apply(self, batch: Batch) -> None:
         """Add the outputs of records to the facts."""
-        # A column of classes is read even if it is missing, because that is an error.
+        # The column of classes is not optional, because a job without this column must fail.
         column, asked = self._columns
         records, division = batch.cells(column, CLASSES, asked), self.pipeline.division
         if not division:
