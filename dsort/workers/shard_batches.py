@@ -130,8 +130,8 @@ class ShardBatches:
 
     def _changed_since(self, task: ExtractTask, shard: ShardBytes, state: xxhash.xxh3_64) -> str:
         """Compare the checksum of a shard with the one that an earlier job wrote. Return the
-        difference in words, "" if there is none. ``state``: for a decoded shard, it already covers
-        the whole file."""
+        difference in words, "" if there is none. ``state``: the checksum so far; for a decoded
+        shard, it already covers the whole file."""
         if not task.xxh3:
             return ""
         for piece in shard.pieces() if shard.codec is None else ():
@@ -160,7 +160,8 @@ class ShardBatches:
         return settle_unsafe_names(policies.unsafe_names, shard, members, log)
 
     def _stripped(self, shard: ShardBytes, members: MemberTable, log: ReactionLog) -> MemberTable:
-        """A bare table without final newlines, if the outputs want payloads without them."""
+        """A bare table without final newlines, if the container of the outputs has payloads without
+        them."""
         if not self._pipeline.carrier.strips_final_newline:
             return members
         members, rows = without_final_newlines(shard, members)
@@ -262,7 +263,8 @@ class RunBatches:
                 container=self._reading.container_of(task.name),
                 decoding=self._reading.decoding,
             )
-            # The bytes are not where a run needs them: in the buffer if they move, else mapped.
+            # A run needs the bytes of the shard as stored: in the buffer if payload moves, else
+            # mapped.
             if shard.codec is not None or shard.is_mapped is spills:
                 return None
             try:
@@ -313,7 +315,7 @@ class RunBatches:
 
 
 def _is_plain(members: MemberTable) -> bool:
-    """Whether a shard has only names and ranges, and nothing odd."""
+    """Whether members have only names and ranges, and the shard has no oddities."""
     return (
         members.notes == type(members.notes)()
         and len(members) > 0
@@ -415,7 +417,7 @@ def _refuse_repeated(shard: str, members: MemberTable, records: FormedRecords) -
         if name in seen:
             raise DuplicateError(
                 f"{shard}: {readable(name)} occurs more than once in the shard",
-                hint="without duplicated_records each is in a record of its own, and "
-                "duplicate_keys: rename gives such records keys of their own",
+                hint="without duplicated_records: abort, each begins another record, and "
+                "duplicate_keys: rename gives these records different keys",
             )
         seen.add(name)

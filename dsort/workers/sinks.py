@@ -32,7 +32,7 @@ from dsort.workers.encoder import Encoder, Threads
 from dsort.workers.tasks import OutputPiece
 
 FLUSH_BYTES = 16 << 20
-"""Writeback starts each time so many bytes were written."""
+"""Writeback starts each time this many bytes were written."""
 
 
 PIECE_BYTES = 1 << 20
@@ -110,7 +110,7 @@ class StagedFile:
         for at in range(0, len(slices), step):
             some = slices[at : at + step]
             count = sum(map(len, some))
-            # Else long slices are among them: each is cut into pieces.
+            # If there are more bytes, long slices are among them: each slice is cut into pieces.
             if count <= 2 * PIECE_BYTES:
                 self._write_piece(some, count)
                 continue
@@ -199,7 +199,7 @@ pile up."""
 SMALL_BYTES = 1 << 20
 SMALL_MAX = 32
 """The most objects that one call of the thread closes. Waking the thread for each object took a
-tenth of the time of shards of 1 KB."""
+tenth of the time of creating shards of 1 KB."""
 
 
 # A thread starts the writeback of finished ranges while the worker gathers the next ones: starting
@@ -242,7 +242,8 @@ class Writeback:
     def abandon(self, staged: StagedObject) -> None:
         """Close an object that will not be finished, after its pending ranges have been written."""
         self.close_small()
-        # The thread may use the descriptor: once it is closed, another file can get its number.
+        # The thread may still use the descriptor. Once the descriptor is closed, another file can
+        # get its number.
         while self._pending:
             wait([self._pending.popleft()])
         staged.close()
@@ -313,7 +314,7 @@ def other_content(rows: Table, row: int, output: int) -> StorageError:
     output shard."""
     return StorageError(
         f"record {int(rows[ORDINAL][row])} of input shard number {int(rows[SHARD][row])} does not "
-        f"read back as it was read, for output shard number {output}",
+        f"read back with the same content, for output shard number {output}",
         hint="check memory and disks; nothing was published",
     )
 
@@ -397,7 +398,7 @@ class RawSink:
         self._copy(piece, payload, check)
 
     def _put(self, data: bytes) -> None:
-        """Write bytes that are of no record."""
+        """Write bytes that belong to no record."""
         self._offset += self.file.write([memoryview(data)])
 
     def _copy(self, piece: OutputPiece, payload: RecordPayload, check: ContentCheck | None) -> None:

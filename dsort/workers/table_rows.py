@@ -103,7 +103,7 @@ class RowBatch(Batch, kw_only=True):
 
     @property
     def ranges(self) -> Segments:
-        """Rows have no single place: so this has only their sizes."""
+        """The sizes of the rows, without places, because a row has no single place."""
         stored = self.records.stored_bytes
         ends = row_numbers(len(stored) + 1)
         return Segments(ends, np.cumsum(stored) - stored, stored, np.zeros(0, np.uint8))
@@ -270,7 +270,7 @@ class ShardSource:
         mapped, they would fill the memory, and compete with pages on their way to the disk."""
         mapped = self._shard.whole.obj
         if isinstance(mapped, mmap.mmap) and until > mmap.PAGESIZE:
-            # Rounded down to whole pages: the rest of the last one is still read.
+            # Rounded down to whole pages, because the page behind these is still read.
             mapped.madvise(mmap.MADV_DONTNEED, 0, until & -mmap.PAGESIZE)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -320,7 +320,7 @@ def bounded(
                 0,
                 f"its rows take more than {format_bytes(int(limit))}, {max_expansion:g} times its "
                 f"length and {format_bytes(EXPANSION_FLOOR_BYTES)}",
-                hint="a bomb does; if this is data, set a larger max_expansion",
+                hint="this may be a decompression bomb; if it is data, set a larger max_expansion",
             )
         yield batch
 

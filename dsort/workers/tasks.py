@@ -27,7 +27,7 @@ from dsort.transforms.outputs import CopyRule
 SCHEMA_FILE = "schema.arrow"
 """The schema of the outputs, shared with all nodes."""
 READ_SCHEMA_FILE = "read-schema.arrow"
-"""The schema of all inputs, which is that of the first one."""
+"""The schema that all inputs have to have: that of the first input."""
 LONG_COLUMNS_FILE = "long-columns.json"
 
 
@@ -69,15 +69,15 @@ class WorkerSetup(Struct, frozen=True):
 
     @property
     def seals_later(self) -> bool:
-        """Whether creators compute the seals of converted records. Spilled or hashed records need
-        their seals at extraction."""
+        """Whether creators compute the seals (checksums inside records, see ``Seals``) of converted
+        records. Spilled or hashed records need their seals at extraction."""
         is_mapped = self.movement.way.keeps_mappings and not self.pipeline.result.hashes_content
         return is_mapped and self.pipeline.carrier.seals is not None
 
 
 class Doable(Struct, frozen=True):
-    """A task of a worker; ``str``: in a user's words. ``phase``: the worker keeps freed memory as
-    long as this phase lasts: extract, plan, create or seal."""
+    """A task of a worker; ``str`` describes it in a user's words. ``phase``: extract, plan, create
+    or seal. The worker keeps freed memory until it gets a task of another phase."""
 
     phase: ClassVar[str] = "plan"
 
@@ -117,10 +117,10 @@ class Stage(Struct, frozen=True):
 class ExtractTask(Doable, frozen=True):
     """Read one input shard, in the pass ``stage``.
 
-    ``copies``: None: each record comes out once. ``firsts``, ``counts``: for each step that needs
-    positions, the number of the first record that reaches it, and the count of all that do; in the
-    stage ``count``, later steps have no values. ``xxh3``: the checksum of the shard in the manifest
-    of the job ``written_by``; "" if it is not checked.
+    ``copies``: how often each record comes out; None: once. ``firsts``, ``counts``: for each step
+    that needs positions, the number of the first record that reaches the step, and how many records
+    reach it; in the stage ``count``, later steps have no values. ``xxh3``: the checksum of the
+    shard in the manifest of the job ``written_by``; "" if it is not checked.
     """
 
     phase = "extract"
@@ -143,10 +143,10 @@ class ExtractTask(Doable, frozen=True):
 
 class ShardExtracted(Struct, frozen=True):
     """Facts about one extracted shard. A shard that is left out as corrupt has no records.
-    ``node``: has its index and spill. The result of an ``ExtractTask``; in the stage ``index``,
-    also an event of the job's journal. ``run_begin``, ``run_shards``: the run of shards that share
-    one index file, by its first shard and its length; 0 and 0 for a shard with a file of its
-    own."""
+    ``node``: the node that has its index and spill. The result of an ``ExtractTask``; in the stage
+    ``index``, also an event of the job's journal. ``run_begin``, ``run_shards``: the run of shards
+    that share one index file, by its first shard and its length; 0 and 0 for a shard with a file of
+    its own."""
 
     shard: Count
     worker: Count
@@ -312,9 +312,10 @@ class RunOrdered(Struct, frozen=True):
 
 
 class CutTask(Doable, frozen=True):
-    """Cut one ordered partition. ``state``: the open shard at the end of the partition before it.
-    ``node``: the node that has the partition; ``mixing``: how to count which records go from which
-    input shards to which output shards. ``encoded``, ``stored_before``: see ``cut_partition``."""
+    """Cut one ordered partition. ``state``: the open shard at the end of the partition before this
+    one. ``node``: the node that has the partition; ``mixing``: how to count which records go from
+    which input shards to which output shards. ``encoded``, ``stored_before``: see
+    ``cut_partition``."""
 
     partition: int
     node: str
@@ -374,7 +375,7 @@ class MeasureTask(PiecesTask, frozen=True):
     has an ``ordinal``, as if it were an output shard."""
 
     def __str__(self) -> str:
-        return "measuring what records come to once they are compressed"
+        return "measuring the compressed size of records"
 
 
 class MeasureDone(Struct, frozen=True):
@@ -385,10 +386,11 @@ class MeasureDone(Struct, frozen=True):
 
 class CreateTask(PiecesTask, frozen=True):
     """Write output shards: their pieces, shard by shard and in their final order. ``digests``
-    (kinds), ``check_content``: do this while the shard is written, if it cannot be read back later
-    (``Bucket.seals_on_finish``). ``schema``: of all records. ``sidecars``: the kinds whose bytes
-    are stored below ``sidecars_prefix`` of the output bucket. ``late_schemas``: the schema of each
-    output that converts records while it writes them; "" for other outputs."""
+    (kinds), ``check_content``: make these digests, and check the content of records, while a shard
+    is written, if the shard cannot be read back later (``Bucket.seals_on_finish``). ``schema``: of
+    all records. ``sidecars``: the kinds whose bytes are stored below ``sidecars_prefix`` of the
+    output bucket. ``late_schemas``: the schema of each output that converts records while it writes
+    them; "" for other outputs."""
 
     digests: tuple[str, ...] = ()
     check_content: bool = False
@@ -442,7 +444,7 @@ class SealTask(Doable, frozen=True):
 
 class SealDone(Struct, frozen=True):
     """Output shards that are ready for their names. ``digests``: by ordinal, a text of
-    ``FileDigests``, if the task wants some."""
+    ``FileDigests``, if the task requires some."""
 
     digests: dict[int, str]
 

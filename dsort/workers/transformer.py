@@ -231,10 +231,11 @@ class _Failures:
             self._reasons[row] = reason
 
     def stays(self, records: int) -> Bools:
-        """Whether each record may leave results: it is not lost together with a failed one."""
+        """Whether the results of each record are kept: not if the record is lost together with a
+        failed one."""
         stays = np.ones(records, np.bool_)
         if self.ends_shard:
-            # There is one at most: `add` ignores failures after the end of the shard.
+            # Exactly one record failed: `add` ignores failures after the end of the shard.
             (row,) = self._reasons
             stays[0 if self._rules.on_error == "skip_shard" else row :] = False
         return stays
@@ -286,8 +287,8 @@ class Transformed(Struct, frozen=True, eq=False):
 
 
 GAPS_BYTES = 2048
-"""Bytes between payloads are copied with them, up to so many for each payload: one copy of all
-payloads costs less than one copy of each."""
+"""Bytes between payloads are copied with them, up to this many for each payload, because one copy
+of all payloads costs less than a copy of each payload."""
 
 
 class GivenRecords(Struct, frozen=True, eq=False):
@@ -467,7 +468,7 @@ class ShardResults:
         members, counts = shard.grow(self._tail, TAR), _joined(self._members)
         if len(members) != self._new:
             raise InvariantError(
-                f"{len(members)} members came of {shard.name}, and {self._new} were counted"
+                f"{len(members)} members are in the results of {shard.name}, not {self._new}"
             )
         rows, stored = _joined(self._rows), given.stored
         if not (rows >= 0).any():

@@ -77,7 +77,7 @@ class Worker:
         )
         self._buffer = parts.buffer
         if carrier.is_columnar and setup.movement.buffer_bytes >= PLENTY_BYTES:
-            # pyarrow reads it once, when it is loaded.
+            # pyarrow reads this variable once, when it is loaded.
             os.environ.setdefault("MIMALLOC_PURGE_DELAY", PURGE_DELAY_MS)
         self._extractor = Extractor(setup, number, parts)
         self._creator = Creator(setup, number, outputs, parts)
@@ -95,7 +95,8 @@ class Worker:
         """Do ``task``. Errors are ``DsortError`` and its subclasses."""
         if self._heap is not None:
             self._heap.enter(task.phase)
-        # Their memory belongs to the phases that follow, and an idle process may hold a GPU.
+        # Other tasks need the memory of the processes of user code, and an idle process may hold a
+        # GPU.
         if not isinstance(task, (ExtractTask, ExtractRunTask)):
             self._extractor.rest()
         match task:
@@ -143,7 +144,8 @@ class Heap:
             set_option(_TRIM_THRESHOLD, min(buffer_bytes, KEPT_BYTES_MAX))
 
     def enter(self, phase: str) -> None:
-        """Begin work of ``phase``: return the memory that an earlier phase left to the kernel."""
+        """Begin work of ``phase``: give the memory that an earlier phase has left back to the
+        kernel."""
         # Within a phase, tasks are alike, and use the same memory again.
         if phase != self._phase and self._phase and self._trim is not None:
             self._trim(0)
