@@ -127,8 +127,8 @@ class FileDigests:
 
 
 def digest_in(text: str, name: str) -> str:
-    """The digest called ``name`` in a text of ``FileDigests``, in hexadecimal digits; "" if it was
-    not wanted."""
+    """The digest called ``name`` in a text of ``FileDigests``, in hexadecimal digits; "" if the
+    text has no such digest."""
     pairs = (each.partition(":") for each in text.split(" "))
     return next((digest for kind, _, digest in pairs if kind == name), "")
 

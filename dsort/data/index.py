@@ -24,7 +24,7 @@ ORDINAL: Final[Name[Int64s]] = Numbers("ordinal", "<i8")
 SHARD: Final[Name[Int32s]] = Numbers("shard", "<i4")
 KEYS: Final[Name[BytesColumn]] = Texts("keys")
 KEY_HASH: Final[Name[UInt64s]] = Numbers("key_hash", "<u8")
-"""XXH3 of the key, for finding duplicate keys. Numbered keys have none."""
+"""XXH3 of the key, for finding duplicate keys. The column is missing for numbered keys."""
 MEMBERS: Final[Name[Int32s]] = Numbers("members", "<i4")
 PAYLOAD_BYTES: Final[Name[Int64s]] = Numbers("payload_bytes", "<i8")
 STORED_BYTES: Final[Name[Int64s]] = Numbers("stored_bytes", "<i8")

@@ -192,7 +192,7 @@ class FormedRecords(Struct, frozen=True, eq=False):
         )
 
     def rekeyed(self, keys: BytesColumn, key_bytes: Int64s) -> FormedRecords:
-        """The same records, all with new ``keys``; ``key_bytes``: as in the field."""
+        """The same records, all with new ``keys``; ``key_bytes``: the new value of the field."""
         key_hash = hash_column(keys)
         if self.strays:
             first = self.member_rows[self.member_offsets[:-1]]

@@ -19,8 +19,8 @@ from dsort.data.columns import (
 
 
 class RowBytes(Mapping[int, bytes]):
-    """A mapping of rows to bytes, stored in a column. A conversion has a literal for every member,
-    for which a dict would cost more than the rest of the conversion. The mapping leaves out empty
+    """A mapping of rows to bytes, stored in a column. A conversion has a literal for every member;
+    a dict of these would cost more than the rest of the conversion. The mapping leaves out empty
     rows."""
 
     __slots__ = ("column",)
@@ -66,8 +66,8 @@ def spread(column: BytesColumn, rows: Int64s, count: int) -> BytesColumn:
 
 def side_by_side(parts: Sequence[BytesColumn | bytes], count: int) -> BytesColumn:
     """A column of ``count`` rows: row ``i`` is row ``i`` of each of ``parts``, one after the other;
-    a part of type bytes is in every row. It takes 1 to 2 ns a byte, and 5 ns if rows have too many
-    different lengths for their number."""
+    a part of type bytes is in every row. Joining takes 1 to 2 ns a byte, and 5 ns if rows have too
+    many different lengths for their number."""
     widths = [len(part) if isinstance(part, bytes) else part.width for part in parts]
     total = np.zeros(count, np.int64)
     for part in parts:
@@ -208,8 +208,8 @@ values are looked up one by one."""
 
 def distinct_rows(blob: UInt8s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
     """Return (the number of each row's value, the first row of each value), for the rows
-    ``blob[starts[i] : starts[i] + lengths[i]]``. It is meant for few different values, because each
-    value takes 20 ns a row."""
+    ``blob[starts[i] : starts[i] + lengths[i]]``. The function is meant for few different values,
+    because each value takes 20 ns a row."""
     value_of = np.full(len(starts), -1, np.int64)
     first: list[int] = []
     left = np.arange(len(starts))

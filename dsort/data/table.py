@@ -58,7 +58,7 @@ class Name(Struct, Generic[C], frozen=True):
         raise NotImplementedError
 
     def blank(self, rows: int) -> C:
-        """A column of so many ``rows`` for a table that lacks this one: zeros, or empty texts."""
+        """A column of ``rows`` zeros or empty texts, for a table without this column."""
         raise NotImplementedError
 
 
