@@ -39,10 +39,10 @@ class HoppedShard(ClosesOnExit, ReadObject):
             if first + len(buffer) <= len(self._kept[at]):
                 buffer[:] = self._kept[at][first : first + len(buffer)]
                 return
-        # Not past the end of the object, unless the caller asks for that and gets the store's
-        # error.
+        # The request ends at the end of the object, unless the caller reads past that: then the
+        # store reports an error.
         size = min(max(len(buffer), HOP_BYTES), max(self.info.size_bytes - offset, len(buffer)))
-        # Payload, or no room is left: nothing is kept.
+        # The bytes are payload, or no room is left: they are not kept.
         if size > HOP_BYTES or size > self._room:
             self._pinned.read_into(buffer, offset)
             return

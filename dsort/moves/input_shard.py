@@ -486,7 +486,7 @@ def open_input(bucket: Bucket, name: str, size_bytes: int, etag: str) -> ReadObj
                 hint="start the job again once nothing writes to its inputs",
             )
     raise StorageError(
-        f"cannot read {name} in bucket {bucket.uri}: the store gives {info.size_bytes:,} of its "
+        f"cannot read {name} in bucket {bucket.uri}: the store sends {info.size_bytes:,} of its "
         f"{size_bytes:,} bytes",
         hint="look at the store, and at proxies on the way to it",
     )

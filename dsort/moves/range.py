@@ -349,7 +349,7 @@ class RangedRecords:
         )
         record = int(turn.ordinal[holds].min())
         name = self._inputs.name(failed.shard)
-        # The class decides about retries and exit codes, so it is kept.
+        # The class of the error stays, because it decides about retries and exit codes.
         kind = next(each for each in _KINDS if isinstance(error, each))
         return kind(
             f"cannot read record {record} of input shard {name}: {error.message}", hint=error.hint

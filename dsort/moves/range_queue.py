@@ -201,7 +201,7 @@ class RangeQueue:
 
     def __init__(self, depth: int, *, by_kernel: bool = False) -> None:
         """``depth``: the most reads at a time, limited by the threads that can be started.
-        ``by_kernel``: direct reads are done by the kernel without threads, if it supports that."""
+        ``by_kernel``: the kernel does direct reads without threads, if it can."""
         self._depth = depth
         self._kernel: _KernelQueue | None = None
         if by_kernel:

@@ -212,7 +212,8 @@ def gathered(
 
 
 class _Rows:
-    """An array as tables, by the length of rows. Each table is made once, which takes 1 µs."""
+    """An array of bytes as tables, one for each length of rows. Each table is made once, which
+    takes 1 µs."""
 
     def __init__(self, data: UInt8s) -> None:
         self.data = data
@@ -256,8 +257,8 @@ def renamed_slices(
     segments: Segments,
     stored_bytes: Int64s,
 ) -> Iterator[Sequence[memoryview]]:
-    """Yield the bytes of records with new names as slices, some records at a time. The segments of
-    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``."""
+    """Yield the bytes of records with new names as slices, some records at a time. Record ``i`` has
+    ``stored_bytes[i]`` bytes, and its segments are in ``views[source[i]]``."""
     if int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes):
         parts = _with_headers_apart(overwriting, views, source, segments, stored_bytes)
         yield slices_of_sources(views, source, parts)
@@ -330,10 +331,10 @@ def slices_with_literals(
     stored_bytes: Int64s,
     seals: Seals | None,
 ) -> Iterator[Sequence[memoryview]]:
-    """Yield the bytes of records with literals as slices, some records at a time. The segments of
-    record ``i`` are in ``views[source[i]]``; it has ``stored_bytes[i]``. ``seals``: a record that
-    begins with a literal was converted, and has room for its seal, which is computed here; other
-    records are complete."""
+    """Yield the bytes of records with literals as slices, some records at a time. Record ``i`` has
+    ``stored_bytes[i]`` bytes, and its segments are in ``views[source[i]]``. ``seals``: a record
+    that begins with a literal was converted, and has room for its seal, which is computed here;
+    other records are complete."""
     starts, offsets = np.cumsum(stored_bytes) - stored_bytes, segments.offsets
     is_open = (segments.start[offsets[:-1]] < 0) & (seals is not None)
     is_large = int(stored_bytes.sum()) > JOINED_BYTES_MAX * len(stored_bytes)

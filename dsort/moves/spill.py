@@ -324,7 +324,7 @@ SPLIT_BYTES_MAX = 32 << 10
 them twice in order."""
 WINDOW_BYTES = 8 << 20
 ROWS_AT_ONCE = 4096
-"""At most 2 MiB of short records."""
+"""Rows that are copied at a time: at most 2 MiB of short records."""
 
 
 class SplitSpill:
