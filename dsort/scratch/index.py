@@ -257,7 +257,7 @@ class IndexStore:
 
     def keys_at(self, stage: str, file: int, shard: int, ordinals: Int64s) -> BytesColumn:
         """The record keys at some ordinals of a shard, in ascending order. ``file``: the shard
-        whose index file has the rows of this one."""
+        whose index file has the rows of ``shard``."""
         columns = self.columns(f"{stage}-{file}.col")
         ordinal, order = columns.array("ordinal"), np.arange(columns.count("ordinal"))
         if "shard" in columns:
@@ -398,7 +398,7 @@ def _between(file: ColumnFile, name: str, low: int, high: int) -> tuple[UInt64s,
 
 def _rows_of(file: ColumnFile, start: int, stop: int) -> tuple[int, int, Int64s]:
     """The rows of records ``start:stop`` in output order (stop -1: to the end), and the first row
-    of each record; the latter is empty if each row is a record."""
+    of each record (empty if each row is a record)."""
     if "record_offsets" not in file:
         return start, stop if stop >= 0 else file.count(ORDINAL.text), EACH_ROW
     stop = stop if stop >= 0 else file.count("record_offsets") - 1

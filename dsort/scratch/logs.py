@@ -131,7 +131,7 @@ SUFFIX = ".jsonl"
 
 class ShardCreated(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A whole, staged output shard. ``receipt``: the value needed to publish it; ``digests``: a
-    text of ``FileDigests``; ``file_bytes``: its length, -1 if not known."""
+    text of ``FileDigests``; ``file_bytes``: its length, -1 if unknown."""
 
     ordinal: Count
     xxh3: str

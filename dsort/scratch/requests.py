@@ -129,7 +129,7 @@ class KeysOf(Struct, frozen=True):
 
 class KeysAt(Struct, frozen=True):
     """The record keys of a shard at some ``ordinals``, which are ascending. ``file``: the shard
-    whose index file has the rows of this one."""
+    whose index file has the rows of ``shard``."""
 
     stage: str
     file: int
@@ -345,7 +345,7 @@ class IndexDraws(Struct, frozen=True):
 
 class KeyDraws(Struct, frozen=True):
     """The lots that keys draw in their input; the number of the input is the class. ``inputs``: the
-    number of each shard's input; ``names``: the names of the inputs (see ``data.shares``)."""
+    number of each shard's input; ``names``: the names of the inputs (see ``lots_of``)."""
 
     stage: str
     seed: str
@@ -386,7 +386,7 @@ class DrawnClasses(Struct, frozen=True):
 def added_counts(
     known: tuple[UInt64s, Int64s], found: tuple[UInt64s, Int64s]
 ) -> tuple[UInt64s, Int64s]:
-    """(the classes of both, ascending; the number of records of each)."""
+    """(the classes in ``known`` and ``found``, ascending; the number of records of each class)."""
     classes, inverse = np.unique(np.concatenate([known[0], found[0]]), return_inverse=True)
     counts = np.zeros(len(classes), np.int64)
     np.add.at(counts, inverse, np.concatenate([known[1], found[1]]))
