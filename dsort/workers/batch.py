@@ -184,7 +184,7 @@ class Operator(ABC):
 
 
 SURVEY: Final = "survey"
-"""The stage of the survey. Its index may still be on this node."""
+"""The stage of the survey. The index of the survey may still be on this node."""
 
 
 class ShardSortKeys:

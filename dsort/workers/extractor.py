@@ -193,15 +193,15 @@ class Extractor:
                 schema = self._schema_of(batch)
         except CorruptShardError as error:
             policies = self._pipeline.reading.policies
-            # Rows are decoded batch by batch, so damage may show after some of them were indexed;
-            # these are taken back. Other shards are scanned whole, and skipped, before their first
-            # batch.
+            # Rows are decoded batch by batch, so damage may show after some rows were indexed;
+            # those rows are discarded. Other shards are scanned whole, and skipped, before their
+            # first batch.
             if not self._reads_rows or policies.corrupt_shards != "skip":
                 raise
             log.add("corrupt_shards", 1, [error.message])
             parts, read, unplaced = [], 0, 0
             sort_keys = ShardSortKeys(self._pipeline.algorithm, tasks, self._store)
-            # No record reaches any step. A task of the stage "count" asks for one number at least.
+            # No record reaches any step. A task of the stage "count" needs at least one number.
             steps.counts = (0,) * max(len(task.counts), task.stage.name == "count")
         if task.stage.name == "count":
             return [ShardExtracted(task.shard, self._worker, self._node, steps.counts[-1], 0, 0, 0)]
@@ -215,7 +215,8 @@ class Extractor:
         log.add(f"{FLOW_DROPPED}no place in an output", unplaced)
         index = Table.concat(parts, ALWAYS)
         done = self._facts(tasks, index)
-        if read != len(index):  # the first shard of a run has the difference of the whole run
+        # The facts of the first shard have the difference of all shards of a run.
+        if read != len(index):
             log.add(FLOW_READ, read - len(index) + done[0].records)
         tally = log.close()  # before the index, which must not exist without these names
         if self._rows is not None:

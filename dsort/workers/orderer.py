@@ -169,7 +169,7 @@ class Orderer:
         return self._ordered(task, rows)
 
     def order_run(self, run: OrderRunTask) -> RunOrdered:
-        """Put several partitions in output order, which fit in memory together."""
+        """Put several partitions, which fit in memory together, in output order."""
         found = self._partition_rows(run.partitions)
         parts = zip(run.partitions, found, strict=True)
         return RunOrdered(tuple(self._ordered(task, rows) for task, rows in parts))

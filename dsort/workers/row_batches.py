@@ -248,8 +248,8 @@ class RowBatches:
 
 
 class _RowSteps:
-    """Applies the steps of a job to the rows of one shard, some at a time. ``done``: gets the
-    counts; ``change``: given if steps change rows, and not only remove some."""
+    """Applies the steps of a job to the rows of one shard, some at a time. ``done`` receives the
+    counts. ``change``: None if steps only remove rows, and change none."""
 
     def __init__(
         self,
@@ -327,8 +327,8 @@ def _asked_by(
     steps: Sequence[Step], names: Sequence[str], key_field: str | None
 ) -> tuple[list[str], list[str]]:
     """Return, as extensions, (the columns that become members for ``steps``, the columns among them
-    that no step reads). ``key_field``: given if steps change columns; then all columns except
-    ``KEY_COLUMN`` become members."""
+    that no step reads). ``key_field``: None if steps do not change columns; otherwise all columns
+    except ``KEY_COLUMN`` become members."""
     read = asked_columns(steps, names)
     if key_field is not None:
         there = [name for name in names if name != KEY_COLUMN]

@@ -310,7 +310,7 @@ def hashes_in(rows: Table) -> UInt64s:
 
 
 def other_content(rows: Table, row: int, output: int) -> StorageError:
-    """The error for a record whose content is not as its hash says. ``output``: the number of its
+    """The error for a record whose content does not match its hash. ``output``: the number of its
     output shard."""
     return StorageError(
         f"record {int(rows[ORDINAL][row])} of input shard number {int(rows[SHARD][row])} does not "

@@ -82,10 +82,10 @@ class ShardRows(Struct):
 class RowBatch(Batch, kw_only=True):
     """Rows of a table as records. ``rows``: batches of all rows that were read, with rows that were
     left out since; ``every``: these rows as records; ``at``: the row of each record that is still
-    there. ``first``: the number of the first row in the shard. ``has_keys``: keys are values of a
-    column, which may be equal. ``are_made``: the rows were made from records that may consist of
-    JSON only. ``made_of_bytes``: the payload of each record from which a row of ``every`` was made;
-    None for rows of a table."""
+    there. ``first``: the number of the first row in the shard. ``has_keys``: keys are the values of
+    a column, so several rows may have one key. ``are_made``: the rows were made from records that
+    may consist of JSON only. ``made_of_bytes``: the payload of each record from which a row of
+    ``every`` was made; None for rows of a table."""
 
     rows: Sequence[LightRows]
     every: FormedRecords

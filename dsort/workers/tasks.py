@@ -163,7 +163,7 @@ class ShardExtracted(Struct, frozen=True):
 
     @property
     def file(self) -> int:
-        """The shard whose index file has the rows of this one."""
+        """The shard whose index file has the rows of this shard."""
         return self.run_begin if self.run_shards else self.shard
 
 
@@ -208,9 +208,9 @@ class Search(Struct, frozen=True):
     writes. ``by_content``: records with the same content, rather than the same key, are duplicates.
     ``keep_last``: find all records but the last one, rather than all but the first. ``want_rows``:
     write the positions of the found records to scratch, as ``<name>-<part>``. ``reaction``: the
-    kind under which their names are also logged; "": they are not. ``without``: the column file of
-    positions that do not count, or "". ``known``: (node, numbers of its files) with keys that the
-    result already has (``KnownKeysTask``): records with such a key are found, too."""
+    kind under which their names are also logged; "": names are not logged. ``without``: the column
+    file of positions that do not count, or "". ``known``: (node, numbers of its files) with keys
+    that the result already has (``KnownKeysTask``): records with such a key are found, too."""
 
     name: str
     by_content: bool = False
@@ -360,8 +360,8 @@ class OutputPiece(Struct, frozen=True):
 
 class PiecesTask(Doable, frozen=True):
     """A task about the ``pieces`` of output shards. ``locations``: as in ``DuplicatesTask``.
-    ``nodes``: (partition, node that has it in order). ``node``: the node that has most of the
-    payload, so a worker there is the best one."""
+    ``nodes``: (partition, node that stores it in output order). ``node``: the node that has most of
+    the payload, so a worker there is the best one."""
 
     phase = "create"
     pieces: tuple[OutputPiece, ...]

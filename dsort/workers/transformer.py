@@ -461,8 +461,8 @@ class ShardResults:
         return np.bincount(of_record, minlength=len(self._given.table)).astype(np.int64)
 
     def formed(self, stays: Bools) -> tuple[MemberTable, FormedRecords]:
-        """The members and records of the shard, which is a tar from now on. It has only records
-        that were made from records for which ``stays`` is true."""
+        """The members and records of the shard, which is a tar from now on. Records that were made
+        from a record for which ``stays`` is false are left out."""
         given, shard = self._given, self._given.shard
         self._tail.append(END_OF_ARCHIVE)
         members, counts = shard.grow(self._tail, TAR), _joined(self._members)

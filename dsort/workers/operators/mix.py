@@ -1,5 +1,5 @@
-"""Copies and leaves out records where a job mixes inputs by weights; equal records are left out
-before."""
+"""Copies and leaves out records where a job mixes inputs by weights; before that, leaves out
+records that are equal to others."""
 
 from __future__ import annotations
 
