@@ -129,8 +129,8 @@ def _create_missing(job: Job, plan: Plan, ordering: Ordering, created: Created) 
     for task, done in answers(job, tasks, CreateDone, workers_max=job.creators_max):
         for shard in done.shards:
             created.shards[shard.ordinal] = shard
-            # The journal may keep the entry in memory for a second: a later attempt also reads the
-            # workers' own logs.
+            # The journal need not store the entry at once: a later attempt also reads the workers'
+            # own logs.
             job.attempt.journal.append(shard)
         spent = []
         for partition, _ in task.nodes:

@@ -25,8 +25,8 @@ from dsort.storage.small_objects import read_bytes, read_small
 
 MANIFESTS_MAX = 16
 MANIFEST_BYTES_MAX = 16 << 20
-"""The size for some 100,000 outputs; larger manifests are left out, because they would be read
-before each job."""
+"""A manifest of this size has some 100,000 outputs. Larger manifests are not read, because every
+job would read them before it begins."""
 HEAD_BYTES: Final = 1 << 10
 CLOCKS_APART_MAX: Final = timedelta(days=1)
 _CREATED: Final = re.compile(rb'"created"\s*:\s*"([^"\\]{1,40})"')
@@ -47,9 +47,9 @@ class KnownOutput(Struct, frozen=True):
 
 
 def known_outputs(bucket: Bucket, names: Iterable[str]) -> dict[str, KnownOutput]:
-    """The facts about ``names`` in the manifests of ``bucket``; if several have a name, in the
-    newest one. The result is empty for a bucket that cannot be listed, because a job can do without
-    these facts."""
+    """The facts about ``names`` in the manifests of ``bucket``; if several manifests have a name,
+    the newest one counts. The result is empty for a bucket that cannot be listed, because a job can
+    do without these facts."""
     wanted, found = set(names), dict[str, KnownOutput]()
     try:
         for info in _newest_manifests(bucket):
@@ -124,8 +124,9 @@ def compare_sizes(
     incomplete_shards: str,
     tally: Tally,
 ) -> None:
-    """``ShardEndError`` for an input with another size than its job recorded, unless it was written
-    again after that. If ``incomplete_shards`` allows such an input, it is counted instead."""
+    """``ShardEndError`` for an input whose size differs from the manifest of the job that wrote it,
+    unless it was written again after that. If ``incomplete_shards`` allows such an input, it is
+    counted instead."""
     for shard in inputs:
         wrote = known.get(shard.name)
         if not wrote or wrote.file_bytes == shard.size_bytes:
@@ -136,7 +137,7 @@ def compare_sizes(
         elif incomplete_shards == "abort":
             raise ShardEndError(
                 f"shard {shard.name} may not be whole: it has {text}",
-                hint="fetch or make it again; incomplete_shards: warn takes what can be read of it",
+                hint="fetch or make it again; incomplete_shards: warn uses its readable part",
             )
         else:
             tally.add("incomplete_shards", 1, [f"{shard.name} ({text})"])
@@ -145,8 +146,9 @@ def compare_sizes(
 def count_read_again(
     inputs: Sequence[InputShard], known: Mapping[str, KnownOutput], tally: Tally
 ) -> None:
-    """Count the inputs that a job read whose output is among the inputs, too: a job that writes to
-    its input bucket adds shards, and the next job over the bucket reads all of them."""
+    """Count the inputs that an earlier job read, if outputs of that job are among the inputs, too:
+    a job that writes to its input bucket adds shards, and the next job over the bucket reads all of
+    them."""
     sources = {wrote.job_id: wrote.sources for wrote in known.values()}
     for shard in inputs:
         for job_id, read in sources.items():
@@ -155,8 +157,8 @@ def count_read_again(
                 break
 
 
-# The moment of a commit is the `created` of its manifest: a store's time may be that of a copy, and
-# the id of a job has the time at which the job began.
+# The moment of a commit is the field `created` of its manifest. The store's time of a manifest may
+# be the time of a copy, and the id of a job has the time at which the job began.
 class Commit(NamedTuple):
     """When a result was committed; commits sort by time. ``moment``: in UTC, as
     ``20260131-235959.123456``."""
@@ -266,7 +268,7 @@ def replacements(bucket: Bucket, manifest: Manifest) -> list[Replacement]:
         rows = [row for row in listed_outputs(data) if row[0] in left]
         changed = {name: size for name, size, xxh3 in rows if left[name] != (size, xxh3)}
         there = bucket.stat_many(changed)
-        # A shard of another size is that of a third job, or the earlier one again.
+        # A shard of another size was written by a third job, or again by the earlier job.
         names = [name for name, info in there.items() if info.size_bytes == changed[name]]
         if names:
             found.append(Replacement(job_id, tuple(sorted(names)), len(manifest.outputs)))

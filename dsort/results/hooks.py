@@ -1,7 +1,7 @@
 """Hooks: how a job reports its end. A webhook receives JSON, a command receives it on its input.
 
 Commands are named in a spec and defined where the job runs (``[commands]`` in the user's own
-settings), so that a spec cannot set what is executed. Neither is ever given to a shell.
+settings), so that a spec cannot set which program runs. Commands run without a shell.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ def unknown_commands(spec: JobSpec, commands: Mapping[str, Sequence[str]]) -> li
         command = hook["command"]
         near = closest(command, commands)
         known = f"known: {', '.join(sorted(commands))}" if commands else "none is defined here"
-        hint = (
-            f'did you mean "{near}"?' if near else f"{known}; [commands] in the settings has them"
-        )
+        hint = f'did you mean "{near}"?' if near else f"{known}; settings define them in [commands]"
         message = f'"{command}" is no command that may be called here'
         problems.append(SpecProblem(f"{name}.command", message, hint))
     return problems
@@ -108,13 +106,14 @@ def call_webhook(
     seconds_max: float = WEBHOOK_S_MAX,
 ) -> str:
     """POST ``notice`` as JSON to ``url``; return the reason of a failure, "" on success.
-    Redirections are not followed: the author of the hook decides where it leads."""
+    Redirections are not followed, because only the author of the hook decides which server receives
+    notices."""
     answers: list[str] = []
     ends_s = time.monotonic() + seconds_max
 
     def post() -> None:
         answer = _post(url, notice, policy, seconds_max)
-        if time.monotonic() < ends_s:  # a connection that was cut looks later like one that ended
+        if time.monotonic() < ends_s:  # later, a connection that was cut looks like a success
             answers.append(answer)
 
     # In a thread: a server that sends byte by byte never exceeds a time-out of each read.

@@ -10,7 +10,8 @@ from typing import Final
 _JOB_ID: Final = re.compile(r"([0-9]{8}-[0-9]{6})-([0-9a-f]{6})")
 _SECOND_NS: Final = 10**9
 _FRACTION: Final = 1 << 16
-"""An id has the second in this many parts, of 15 µs; its last two digits are random."""
+"""An id divides the second into this many parts, of 15 µs; the last two digits of the id are
+random."""
 
 
 def new_job_id() -> str:

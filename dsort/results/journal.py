@@ -1,8 +1,8 @@
 """The journal of a job in its output bucket: written while the job runs, read to resume it; and
 notes of the job in buckets that some of its outputs have for themselves.
 
-Lease, journal and manifest are in the main bucket alone. The notes are for ``dsort gc`` in another
-bucket, which must not take staged objects there for garbage.
+Lease, journal and manifest are in the main bucket alone. In another bucket, ``dsort gc`` reads the
+notes, so that it does not remove staged objects as garbage.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class NoJournalError(JobConflictError):
 class Journal:
     """Appends to a job's journal, in attempt ``attempt``.
 
-    An appended event is stored a second later at most, when the next event comes, or 1,000 events
-    later, or by ``flush``; a death loses no more than that. For one thread.
+    Events wait in memory. ``flush`` stores them, and so does ``append``, if the last flush was a
+    second ago or 1,000 events wait. A death loses the events that wait. For one thread.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Journal:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything that was appended is not stored yet."""
+        """Whether some appended events are not stored yet."""
         return bool(self._waiting)
 
     def append(self, event: JournalEvent) -> None:
@@ -138,7 +138,7 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
     if not segments:
         raise NoJournalError(
             f"job {job_id} has no journal in {bucket.uri}: there is nothing to resume",
-            hint="start it again",
+            hint="start the job again",
         )
     with ThreadPoolExecutor(min(READS_AT_ONCE, len(segments))) as pool:
         read = partial(read_small, bucket, bytes_max=SEGMENT_BYTES_MAX)
@@ -161,7 +161,7 @@ def read_journal(bucket: Bucket, job_id: str) -> JournalState:
 
 def journal_left(bucket: Bucket, directory: JobDirectory) -> JournalState:
     """The state that follows from the journal of a job that died; empty if there is no journal, or
-    dsort cannot read it: that must not prevent the removal of the rest."""
+    dsort cannot read it: an unreadable journal must not prevent the removal of other files."""
     if not directory.has_journal:
         return JournalState()
     try:
@@ -303,7 +303,7 @@ def result_elsewhere(bucket: Bucket, job_id: str) -> str:
     found = read_json(bucket, result_name(job_id), bytes_max=_BYTES_MAX)
     uri = found.get("output_uri") if isinstance(found, dict) else None
     if not isinstance(uri, str) or found.get("job_id") != job_id:
-        raise StorageError(f"{result_name(job_id)} in {bucket.uri} does not say where the job is")
+        raise StorageError(f"{result_name(job_id)} in {bucket.uri} does not name the job's bucket")
     return uri
 
 
@@ -313,7 +313,7 @@ def is_elsewhere(directory: JobDirectory) -> bool:
 
 
 def is_note_alone(directory: JobDirectory) -> bool:
-    """Whether only the note of such a job is left, as after an aborted job."""
+    """Whether only the note of a job in another bucket is left, as after an aborted job."""
     return directory.parts == {_NOTE}
 
 
@@ -323,8 +323,8 @@ def refuse_unnoted(bucket: Bucket, job_id: str) -> None:
         if not _is_noted(other, bucket, job_id):
             raise JobConflictError(
                 f"the files of job {job_id} in {bucket.uri} name the bucket {other.uri}, "
-                "but nothing of it is there",
-                hint="start it again",
+                "which has no note of the job",
+                hint="start the job again",
             )
 
 

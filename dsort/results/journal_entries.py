@@ -19,12 +19,13 @@ from dsort.storage.routed import place_of
 from dsort.workers.tasks import ScratchLost, ShardExtracted
 
 JOURNAL_VERSION = 5
-"""Raised with each change of what a job stores; a job of another version is not resumed."""
+"""Raised with each change of the files that a job stores; a job whose journal has another version
+is not resumed."""
 PARTITIONS_MAX = 1 << 24
 EVENTS_MAX = 1_000_000
 """The most events in one segment."""
 _Rows = Annotated[int, Meta(ge=0, le=20_000_000)]
-"""The rows of one table: a few bytes may claim many."""
+"""The number of rows of one table. It has a bound, because a few bytes can claim many rows."""
 
 
 _Given = Annotated[str, Meta(min_length=1)]
@@ -51,8 +52,8 @@ class PlannedRow(NamedTuple):
 
 
 class JobAccepted(Struct, frozen=True):
-    """The job begins; false if it has not. ``spec`` is canonical, with its seed; ``created`` is RFC
-    3339, UTC."""
+    """The job begins; false if it has not begun. ``spec`` is canonical, with its seed; ``created``
+    is RFC 3339, UTC."""
 
     job_id: _Given
     dsort_version: str
@@ -177,7 +178,7 @@ class JournalState(Struct):
             case Planned():
                 if self.planned and self.planned.digest != event.digest:
                     raise InvariantError(
-                        "a job was planned again, and its output shards are others now"
+                        "the new plan of a job differs from the plan in its journal"
                     )
                 self.planned = event
             case ShardCreated():
@@ -186,22 +187,22 @@ class JournalState(Struct):
                 self.committing = True
 
     def check(self) -> None:
-        """``StorageError`` unless the events fit together. Call it before acting on them, because
-        the journal decides which names are read and written, and anyone with write access to the
-        bucket may have written it."""
+        """``StorageError`` unless the events fit together. Call this method before the events are
+        used, because the journal decides which names are read and written, and anyone with write
+        access to the bucket may have written it."""
         shards = len(self.inputs)
         outputs = len(self.planned.shards)
         if any(at >= shards for at in self.extracted):
-            raise _damaged("it tells of an input shard that there is not")
+            raise _damaged("it names an input shard that does not exist")
         runs = ((at, each.run_begin, each.run_shards) for at, each in self.extracted.items())
         if any(begin > at or begin + count > shards for at, begin, count in runs):
-            raise _damaged("it tells of a run of input shards that there is not")
+            raise _damaged("it names a run of input shards that does not exist")
         if any(at >= outputs for at in self.created):
-            raise _damaged("it tells of an output shard that there is not")
+            raise _damaged("it names an output shard that does not exist")
         moved = self.movement
         fits = moved.movement in EVERY_WAY and 1 <= moved.partitions <= PARTITIONS_MAX
         if moved and not fits:
-            raise _damaged("it moves payload in a way that there is not")
+            raise _damaged("it names a movement that does not exist")
         planned = (place_of(row.name)[1] for row in self.planned.shards)
         for name in chain((row.name for row in self.inputs), planned):
             try:
@@ -256,7 +257,7 @@ def _other_format(version: object) -> JobConflictError:
     return JobConflictError(
         f"the job's journal has the format {str(version)[:20]}, this dsort reads {JOURNAL_VERSION}",
         hint="resume the job with the version of dsort that began it, or start it again: "
-        "`dsort gc` removes what is left of it",
+        "`dsort gc` removes its files",
     )
 
 
@@ -270,11 +271,11 @@ def _entry(kind: type[JournalEvent], run: Sequence[JournalEvent]) -> dict[str, A
 def _events(entry: Mapping[str, Any]) -> list[JournalEvent]:
     name, count = entry["kind"], entry["count"]
     if name not in _KINDS:
-        raise ValueError(f"there are no events {name}")
+        raise ValueError(f"{name} is no kind of event")
     kind = _KINDS[name]
     known = kind.__struct_fields__
     if unknown := entry.keys() - {"kind", "count", *known}:
-        raise ValueError(f"{name} has {', '.join(sorted(unknown))}")
+        raise ValueError(f"{name} has unknown fields: {', '.join(sorted(unknown))}")
     types = get_type_hints(kind, include_extras=True)
     columns = [
         _read_column(entry[field_name], count, field_name, types[field_name])

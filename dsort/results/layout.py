@@ -12,14 +12,14 @@ from dsort.storage.bucket import INTERNAL_PREFIX
 # <job id>-index.json           the wids index, if the spec has one
 # .dsort/<job id>/
 #     manifest.json             the commit; stays
-#     reactions.jsonl           all names that a reaction dropped, kept or renamed; stays
+#     reactions.jsonl           names of all that reactions dropped, kept or renamed; stays
 #     lineage.parquet, .jsonl   origin and place of each record, if the spec has it; stays
 #     removed.json              hashes of the keys that the job removed from a result; stays
 #     amended.json              the job that amends this one's result; stays
 #     on_shard.json             the shards for which on_shard was done; stays
 #     report.json               of an aborted job, in place of a manifest; stays
-#     elsewhere.json            in a bucket of one output alone: the place of the job
-#     result.json               there, too, once it is committed: the place of its manifest; stays
+#     elsewhere.json            in a bucket that some outputs have for themselves: the job's place
+#     result.json               there, too, after the commit: the place of the manifest; stays
 #     lease.json                the process that runs the job, and until when
 #     attempts/0001, ...        the claim of each attempt
 #     stop                      a request to the job to stop

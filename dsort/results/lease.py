@@ -46,8 +46,8 @@ from dsort.storage.small_objects import read_small
 log = logger_of("job")
 
 LOST_SHARE = 2 / 3
-"""A holder that could not renew for this share of the lapse gives the job up, before others may
-take it."""
+"""A holder that could not renew the lease for this share of the lapse gives up the job, before
+others may take the job."""
 AGAIN_SHARE = 1 / 4
 """After a failed renewal, the next one comes after this share of the usual time."""
 POLL_S = 0.5
@@ -81,8 +81,8 @@ def last_attempt(bucket: Bucket, job_id: str) -> int:
         begun = max(begun, attempt_of(found.name))
     if begun >= ATTEMPTS_MAX:
         raise StorageError(
-            f"job {job_id} in {bucket.uri} is said to have had {begun:,} attempts",
-            hint="dsort did not write that: look who may write to the bucket",
+            f"job {job_id} in {bucket.uri} has a claim of attempt {begun:,}, which is too many",
+            hint="dsort did not write this claim: check who may write to the bucket",
         )
     return begun
 
@@ -111,7 +111,7 @@ def _settled(
         return hold
     age_s = _age_in_store_s(bucket, job_id, record.attempt)
     fresh = -CLOCK_GRAIN_S <= age_s <= record.lapses_s
-    # Both clocks say the same. A lease from the future (an age below 0) has to be watched.
+    # Both clocks agree. A lease from the future (an age below 0) has to be watched.
     if hold.live is fresh and (fresh or age_s > 0):
         return hold
     lasts_s = min(record.lapses_s, WATCH_S_MAX)
@@ -195,11 +195,11 @@ class NoLease:
 NO_LEASE: Final = NoLease()
 
 
-# The lease contains the process that runs the job and how long others have to wait. What keeps two
-# coordinators apart is the *claim*: of all processes that try to begin attempt n, exactly one
-# stores `attempts/<n>`. A coordinator that finds a newer claim than its own has lost the job. The
-# lease itself is written only over the version that was there when there was no newer claim, where
-# the store supports that.
+# The lease names the process that runs the job, and how long others have to wait. The *claim* keeps
+# two coordinators apart: of all processes that try to begin attempt n, exactly one stores
+# `attempts/<n>`. A coordinator that finds a newer claim than its own has lost the job. If the store
+# supports conditions, a lease is written only over the version that was stored when no newer claim
+# existed.
 class Lease:
     """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
 
@@ -216,7 +216,7 @@ class Lease:
         self._record = record
         self._renew_s = renew_s
         self._machine = machine
-        # By a clock that never jumps, as the wall clock may be set.
+        # By a clock that never jumps: the wall clock may be set.
         self._renewed_s = machine.elapsed_s()
         self._why_lost = ""
         self._stop_seen = False
@@ -247,18 +247,19 @@ class Lease:
         hold = _settled(bucket, job_id, machine, waiting)
         if hold.live:
             raise refusal(job_id, hold.record, now_s=machine.now_s())
-        # The token identifies the writer of a claim, which reads it again if it got no answer.
+        # The token identifies the writer of a claim. A process that gets no answer to its request
+        # reads the claim, and compares the token.
         token = secrets.token_hex(8)
         record = LeaseRecord(attempt, machine.holder(), token, machine.now_s(), lapses_s)
         if not bucket.write_new(attempt_name(job_id, attempt), encode_lease(record)):
             raise JobConflictError(
                 f"another process has just begun attempt {attempt} of job {job_id}",
-                hint=f"`dsort show {job_id}` tells who runs it",
+                hint=f"`dsort show {job_id}` shows the process that runs it",
             )
-        # After the claim: of two processes only the one that has it writes a lease.
+        # The lease follows the claim: of two processes only the one with the claim writes a lease.
         bucket.write(lease_name(job_id), encode_lease(record))
         log.debug("the lease of job %s is taken for attempt %d", job_id, attempt)
-        # It was meant for an earlier attempt.
+        # A request to stop that exists now was meant for an earlier attempt.
         bucket.delete(stop_name(job_id))
         return cls(bucket, job_id, record, renew_s, machine)
 
@@ -336,7 +337,7 @@ class Lease:
             with contextlib.suppress(StorageError):
                 try:
                     self._write(released)
-                except StorageFullError:  # the room of the old lease is enough
+                except StorageFullError:  # the new lease fits in the space of the old one
                     self._bucket.delete(lease_name(self.job_id))
                     self._write(released)
 
@@ -367,7 +368,8 @@ class Lease:
         is overwritten."""
         name = lease_name(self.job_id)
         for _ in range(WRITE_TRIES_MAX):
-            # Before the look for a newer claim: a lease that is written after it has another etag.
+            # This read precedes the check for a newer claim: a lease that is written later has
+            # another etag.
             stored = self._bucket.stat_many([name])
             if _is_there(self._bucket, attempt_name(self.job_id, self.attempt + 1)):
                 self._lose(f"attempt {self.attempt + 1} has begun")
@@ -380,7 +382,7 @@ class Lease:
                 else self._bucket.write_new(name, data)
             ):
                 return True
-        raise TransientStorageError(f"{name} in {self._bucket.uri} is written all the time")
+        raise TransientStorageError(f"{name} in {self._bucket.uri} is written again and again")
 
     def _lose(self, why: str) -> None:
         if not self._why_lost:
@@ -392,7 +394,8 @@ class Lease:
 def stop_job(
     bucket: Bucket, job_id: str, *, wait_s: float = STOP_WAIT_S, machine: Machine = HERE
 ) -> JobHold:
-    """Request the process that runs a job to stop, wait for that, and return the hold after it.
+    """Request the process that runs a job to stop, wait until it has stopped, and return the hold
+    then.
 
     If the coordinator is gone, the wait lasts until its lease lapses. The hold is still ``live`` if
     ``wait_s`` was too short. ``JobConflictError`` if no process runs the job.
@@ -401,7 +404,7 @@ def stop_job(
     if not hold.live:
         raise JobConflictError(
             f"no process runs job {job_id}",
-            hint=f"`dsort show {job_id}` tells what became of it",
+            hint=f"`dsort show {job_id}` shows how it ended",
         )
     asked_attempt = hold.record.attempt
     bucket.write(stop_name(job_id), STOP_REQUEST)

@@ -35,7 +35,7 @@ class LeaseRecord(Struct, frozen=True):
         return self.attempt > 0
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the renewal; never negative, though clocks differ."""
+        """Seconds since the renewal; never negative, even if clocks differ."""
         return max(now_s - self.renewed_at_s, 0.0)
 
 
@@ -60,8 +60,8 @@ class Standing(Enum):
 def judge_lease(record: LeaseRecord, *, now_s: float, here: Holder, process_gone: bool) -> Standing:
     """The meaning of ``record`` for the process ``here`` at ``now_s``.
 
-    ``process_gone``: no process of this machine is the holder. It counts only if the holder ran on
-    this machine.
+    ``process_gone``: no process of this machine is the holder, which matters only if the holder ran
+    on this machine.
     """
     if not record:
         return Standing.ABSENT

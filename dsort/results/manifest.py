@@ -34,7 +34,8 @@ MANIFEST_BYTES_MAX = 4 << 30
 
 
 class ManifestInput(Struct, frozen=True):
-    """One input shard. ``records``: how many it had after strays and the like were handled."""
+    """One input shard. ``records``: how many it had after stray members and other oddities were
+    handled."""
 
     name: str
     bytes: int
@@ -440,7 +441,7 @@ def parse_manifest(data: bytes) -> Manifest:
         raise _no_manifest(str(error)) from None
     parts = tuple(_part_of(job_id, part) for job_id, part in (stored.earlier or {}).items())
     if sum(part.outputs for part in parts) > len(stored.outputs):
-        raise _no_manifest("the parts of earlier have more shards than there are")
+        raise _no_manifest("the parts in earlier have more shards than outputs")
     spec = stored.spec
     # Versions that wrote ``created`` in seconds stored a default of ``abort`` that allowed members
     # of one name to lie apart.
@@ -487,7 +488,7 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 def _names(names: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
     if not all(map(job_of, names or ())):
-        raise _no_manifest(f"{where} names what is no file of a job")
+        raise _no_manifest(f"{where} names a file that no job writes")
     return names or ()
 
 

@@ -55,7 +55,8 @@ class Totals(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """How a job ran. ``move``: map, range or spill; "" if the job did not come so far."""
+    """How a job ran. ``move``: map, range or spill; "" if the job ended before it chose a
+    movement."""
 
     move: str
     workers: int
@@ -99,7 +100,7 @@ class Order(Struct, frozen=True):
 
 
 class ReactionCount(Struct, frozen=True):
-    """How often a reaction was needed, with some of the names concerned."""
+    """How often a reaction was needed, with some names of the records or shards."""
 
     kind: str
     count: int
@@ -139,9 +140,9 @@ class ReaderCounts(Struct, frozen=True):
 
 
 class PlanEstimate(Struct, frozen=True):
-    """What a job would move. ``disk_*``: files, including those of scratch, whether or not the page
-    cache has them; ``store_*``: objects of stores, over the network; ``exchanged_bytes``: between
-    nodes.
+    """The bytes that a job would move. ``disk_*``: of files, including those of scratch, whether or
+    not the page cache has them; ``store_*``: of objects in stores, over the network;
+    ``exchanged_bytes``: between nodes.
 
     ``requests``: to object stores, by kind (see ``storage.request_counts``).
     """
@@ -155,7 +156,7 @@ class PlanEstimate(Struct, frozen=True):
 
 
 class Forecast(Struct, frozen=True):
-    """What is known of a job that was only planned."""
+    """The facts about a job that was only planned."""
 
     shards: tuple[PlannedShard, ...]  # all of them, in order
     move_reason: str
@@ -342,8 +343,8 @@ class JobStarted(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """The progress of one phase. A total of 0 is not known (yet). If inputs are read several
-    times, bytes are those of all passes, shards and records those of one. ``members_done``,
+    """The progress of one phase. A total of 0 is not known (yet). If inputs are read several times,
+    bytes are counted over all passes, and shards and records over one pass. ``members_done``,
     ``payload_bytes_done``: of extraction; payload without headers and padding."""
 
     job_id: str
@@ -359,7 +360,7 @@ class Progress(Struct, frozen=True):
 
 
 class PhaseDone(Struct, frozen=True):
-    """One phase is over; its totals. ``members``, ``payload_bytes``: as of ``Progress``."""
+    """One phase is over; its totals. ``members``, ``payload_bytes``: as in ``Progress``."""
 
     job_id: str
     phase: str

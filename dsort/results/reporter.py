@@ -42,8 +42,8 @@ def _point(elapsed_s: float, phase: str, bytes_done: int, *, border: bool) -> _P
 
 
 class Timeline(Struct):
-    """Samples at least ``step_s`` apart, and the begin and end of each phase. If there are too
-    many, every second one is dropped, and the step doubles. Times do not decrease."""
+    """Samples at least ``step_s`` apart, and the begin and end of each phase. If there are too many
+    samples, every second one is dropped, and the step doubles. Times do not decrease."""
 
     samples_max: int = TIMELINE_SAMPLES_MAX
     step_s: float = STEP_S_MIN
@@ -170,29 +170,31 @@ QUIET_KINDS = frozenset(
 )
 """Kinds that the manifest counts, but that need no warning."""
 AS_ASKED = "left_out_"
-"""Kinds of records that a spec leaves out by its own words begin like this; they need none, too."""
+"""Kinds of records that a spec leaves out on purpose begin with this text. They need no warning,
+either."""
 
 WARNING_TEXTS = {  # [singular|plural]
     "rows_without_record": "{count} [row|rows] of ingest.table [is|are] about no record: {names}",
     "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
-    "unlisted_files": "{count} [file was|files were] left out, for [it is|they are] in no row of "
+    "unlisted_files": "{count} [file was|files were] left out: [it is|they are] in no row of "
     "metadata: {names}",
-    "unusable_files": "{count} [file was|files were] left out, for [it|they] can be no "
+    "unusable_files": "{count} [file was|files were] left out: [it|they] can be no "
     "[member|members]: {names}",
-    "failed_records": "steps failed at {count} [record|records], as on_error says: {names}",
-    "lost_with_failed": "{count} [record was|records were] left out with one of [its|their] shard "
-    "at which a step failed: {names}",
+    "failed_records": "steps failed at {count} [record|records]; on_error allows this: {names}",
+    "lost_with_failed": "{count} [record was|records were] left out, because a step failed at "
+    "another record of the same shard: {names}",
     "missing_shards": "{count} input [shard is|shards are] missing: {names}",
-    "objects_passed_over": "{count} [object|objects] passed over, for [its name does|their names "
+    "objects_passed_over": "{count} [object|objects] passed over: [its name does|their names "
     "do] not end in the input extension: {names}",
-    "duplicated_records": "{count} [member occurs|members occur] again in their record; the last "
-    "one was kept: {names}",
+    "duplicated_records": "{count} [member occurs|members occur] again in the same record; the "
+    "last one was kept: {names}",
     "duplicate_keys": "{count} [record has|records have] the key of an earlier record (webdataset "
-    "reads neighbours of one key as one sample; duplicate_keys: rename mends that): {names}",
-    "duplicate_keys_dropped": "{count} [record was|records were] dropped, an earlier one has "
-    "[its|their] key: {names}",
-    "duplicate_keys_renamed": "{count} [record was|records were] renamed, an earlier one has "
-    "[its|their] key: {names}",
+    "reads neighbours with the same key as one sample; duplicate_keys: rename prevents this): "
+    "{names}",
+    "duplicate_keys_dropped": "{count} [record was|records were] dropped, because an earlier "
+    "record has [its|their] key: {names}",
+    "duplicate_keys_renamed": "{count} [record was|records were] renamed, because an earlier "
+    "record had [its|their] key: {names}",
     "final_newlines_stripped": "{count} [payload|payloads] lost the line feed at [its|their] end, "
     "which does not come back: {names}",
     "members_defaulted": "{count} [member that a record lacked was|members that records lacked "
@@ -204,21 +206,21 @@ WARNING_TEXTS = {  # [singular|plural]
     "was|records lack a member that require names, and were] left out: {names}",
     "non_adjacent_records": "{count} [piece of a record was not adjacent and was|pieces of records "
     "were not adjacent and were] brought together, in {names}",
-    "incomplete_shards": "{count} [shard|shards] may not be whole; what could be read was taken: "
-    "{names}",
+    "incomplete_shards": "{count} [shard|shards] may not be whole; only the readable part was "
+    "used: {names}",
     "replaced_inputs": "{count} input [shard is|shards are] newer than the manifest of the job "
     "that wrote [it, and has|them, and have] another size: {names}",
     "read_again": "{count} input [shard was|shards were] read by an earlier job whose output is "
     "among the inputs, too, so that [its|their] records are read twice: {names}",
     "unsafe_names": "{count} [member has a name or link target that leads|members have names or "
     "link targets that lead] out of the directory [it is|they are] unpacked in (unsafe_names: "
-    "rename mends that): {names}",
+    "rename prevents this): {names}",
     "unsafe_names_renamed": "{count} [member had a name or link target that leads|members had "
     "names or link targets that lead] out of the directory [it is|they are] unpacked in, and "
     "[was|were] renamed: {names}",
-    "ekm_missing_key": "{count} [record has|records have] no place in the external key map, or "
-    "several, or none in the result that like names; [it|they] went to ekm_default if there is "
-    "one, else [it was|they were] dropped: {names}",
+    "ekm_missing_key": "{count} [record has|records have] not exactly one place in the external "
+    "key map, or in the result that like names; [it|they] went to ekm_default, or [was|were] "
+    "dropped if the spec has no ekm_default: {names}",
     "ekm_malformed_line": "{count} [line of the external key map is|lines of the external key map "
     "are] malformed: {names}",
 }
@@ -271,7 +273,7 @@ class Reporter(Struct):
 
     def count_again(self) -> None:
         """Count shards and records of the current phase from 0, because its next pass reads them
-        again. Its bytes are those of all passes."""
+        again. The bytes of the phase are those of all passes."""
         totals = self.state.current
         totals.shards = totals.records = totals.members = totals.payload_bytes = 0
 

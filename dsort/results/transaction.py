@@ -72,14 +72,14 @@ class PutBack(Struct):
         """A text for the user; "" if nothing was replaced."""
         sentences = []
         if self.names and self.was_noted:
-            several = f"{len(self.names):,} objects that it was to replace are"
-            one = "1 object that it was to replace is"
+            several = f"{len(self.names):,} objects that the job was to replace are"
+            one = "1 object that the job was to replace is"
             sentences.append(f"{several if len(self.names) > 1 else one} as before in {uri}")
         for name, why in list(self.lost.items())[:_SHOWN_MAX]:
             place = self.places[name]
             sentences.append(f"the earlier object {name} is kept as {place} in {uri}: {why}")
         if len(self.lost) > _SHOWN_MAX:
-            sentences.append(f"so are {len(self.lost) - _SHOWN_MAX:,} others")
+            sentences.append(f"so are {len(self.lost) - _SHOWN_MAX:,} other objects")
         return "; ".join(sentences)
 
 
@@ -157,7 +157,8 @@ class Transaction:
             etag = infos[name].etag if name in infos else ""
             published = receipts.get(staged[number].token, staged[number].receipt)
             rows[number] = Kept(number, name, etag, kept_as[number], published)
-        # Before the list: after a power cut, all that it names has to be there to be put back.
+        # The kept objects become durable before the list: after a power cut, every object in the
+        # list has to exist.
         bucket.make_durable()
         objects = Rows(to_builtins(rows[number]) for number in sorted(rows))
         data = json_bytes({"kept": KEPT_VERSION, "objects": objects})
@@ -174,8 +175,8 @@ class Transaction:
         publisher: Callable[[Sequence[Staged]], None] | None = None,
     ) -> None:
         """Give objects their names: first ``first`` (by the ``publisher`` if there is one), then
-        ``others``. When all of these are durable, ``last`` stages an object, and that gets its
-        name. If that fails, ``roll_back`` has to follow."""
+        ``others``. When all of these are durable, ``last`` stages one more object, which gets its
+        name, too. If ``publish`` fails, ``roll_back`` has to follow."""
         bucket = self._bucket
 
         def give(each: Staged) -> None:
@@ -187,7 +188,7 @@ class Transaction:
         each_at_once(bucket, others, give)
         bucket.make_durable()
         give(last())
-        # The job says that it is done only after this: a power cut could still take the name.
+        # The job reports its end only after this call: before it, a power cut could undo the name.
         bucket.make_durable()
         log.debug("the result in %s is complete: its manifest has its name", bucket.uri)
 
@@ -197,8 +198,9 @@ class Transaction:
         """Put back the replaced objects, and remove objects that got their names in this attempt or
         an earlier one. ``names``: all names that the job gives, by number; ``given``: by token,
         (name, receipt) of objects that may already have their names; ``notes_replaced``: whether
-        the job lists the objects that it replaces before it gives names. Only the owner of the job
-        may call it, because otherwise the names may mean objects that another job published."""
+        the job lists the objects that it replaces before it gives names. Only the process that
+        holds the job's lease may call this method, because otherwise another job's objects may have
+        these names."""
         done = self.put_back(names)
         done.gave_names = bool(given) and (done.was_noted or not notes_replaced)
         if not done.gave_names:
@@ -225,8 +227,9 @@ class Transaction:
 
     def put_back(self, names: Sequence[str]) -> PutBack:
         """Give every kept object its name again, unless another writer has stored an object under
-        the name meanwhile. ``names``: as for ``roll_back``, but only the known ones. For the owner
-        of the job, after no attempt gives names any more."""
+        the name meanwhile. ``names``: as for ``roll_back``, but only the known names. Only the
+        process that holds the job's lease may call this method, once no attempt gives names any
+        more."""
         bucket, job_id = self._bucket, self._job_id
         noted = read_kept(bucket, job_id)
         rows = self._known(noted, names)
@@ -309,6 +312,7 @@ def read_kept(bucket: Bucket, job_id: str) -> KeptObjects:
 
 def _damaged(bucket: Bucket, name: str, why: str) -> StorageError:
     return StorageError(
-        f"{name} in {bucket.uri}, which says what a job has replaced, is damaged: {why}",
-        hint="what it kept is beside it, by numbers of output shards: look at it, and remove it",
+        f"{name} in {bucket.uri}, the list of the objects that a job replaced, is damaged: {why}",
+        hint="the job kept these objects beside the list, by numbers of output shards: check and "
+        "remove them",
     )

@@ -155,8 +155,8 @@ def places_read(
 
 def places_of(bucket: Bucket, names: Iterable[str]) -> frozenset[str]:
     """Identifiers of the places of objects. One bucket may be a directory in another, or a link to
-    it, so a place is the same through whichever bucket it is seen. A link has two places: its own
-    and its target's."""
+    it, so an object has the same place in every bucket that contains it. A link has two places: its
+    own and its target's."""
     places = set()
     parents: dict[str, str] = {}
     for name in names:

@@ -148,7 +148,7 @@ def test_a_job_that_is_stopped_while_it_replaces_puts_all_back(
     ended = trial.run(*trial.prepare(CASE), points=points)
     assert struck(points) == [fault.point]
     assert ended.code == 143, ended.err
-    reported = "2 objects that it was to replace are as before" in ended.err
+    reported = "2 objects that the job was to replace are as before" in ended.err
     assert reported == fault.point.startswith("publish")
     assert assert_kept(trial.out, CASES[CASE].old) != set()
 

@@ -283,9 +283,9 @@ def test_commands_find_a_result_from_each_of_its_buckets(root: Path, cli: Comman
     [
         ({"output_uri": "s3://bucket/other"}, "is in s3://bucket/other"),
         ({"output_uri": "file:///nowhere"}, "is in /nowhere no longer"),
-        ({"output_uri": 7}, "does not say where the job is"),
-        ({"job_id": "another"}, "does not say where the job is"),
-        ([], "does not say where the job is"),
+        ({"output_uri": 7}, "does not name the job's bucket"),
+        ({"job_id": "another"}, "does not name the job's bucket"),
+        ([], "does not name the job's bucket"),
     ],
 )
 def test_what_says_where_a_result_is_is_not_trusted(
