@@ -55,23 +55,26 @@ from dsort.service.threads import DATABASE_AWAY, TurnThread
 DEATHS_MAX = 3
 HOSTED_KEPT = 10_000
 LEAVE_S_MAX: Final = 9.0
-"""The time for processes to leave their jobs; after it they are killed."""
+"""The time for processes to leave their jobs; then the dispatcher kills the processes."""
 KILL_S_MAX: Final = 1.0
 HAND_OVER_S_MAX: Final = LEAVE_S_MAX + KILL_S_MAX
 LOOK_S: Final = 0.02
 OUT_OF_MEMORY_HINT = (
-    "give it more memory (--max-memory, fewer jobs at once) or smaller work (max_mem_usage, "
-    "fewer --workers), then resume it: what it had done is kept"
+    "give the job more memory (--max-memory, fewer jobs at once) or smaller work (max_mem_usage, "
+    "fewer --workers), then resume the job: finished work is kept"
 )
-DIED_HINT = "`dsort log` shows its end; once the reason is gone, resume it: what was done is kept"
+DIED_HINT = (
+    "`dsort log` shows the last lines of the process; mend the cause, then resume the job: "
+    "finished work is kept"
+)
 
 log = logger_of("service")
 
 
 class Timing(Struct, frozen=True):
     """Durations in seconds: the longest and the shortest pause between two turns; how long a job
-    may run on after a request to stop, before its process is killed; and the pause after a process
-    could not be started."""
+    may continue after a request to stop, before its process is killed; and the pause after a
+    failure to start a process."""
 
     look_s: float = 1.0
     rest_s: float = 0.02
@@ -112,7 +115,7 @@ class Dispatcher(TurnThread):
                 config.state_dir.absolute(), cpus=workers * jobs_max, over=self._over
             )
         self._begun: dict[AttemptKey, JobProcess] = {}
-        self._none_before_s = 0.0  # no process can be started until then
+        self._none_before_s = 0.0  # no process is started before this time
         self._asked: dict[AttemptKey, float] = {}
         self._hosted: OrderedDict[str, None] = OrderedDict()
 
@@ -126,7 +129,8 @@ class Dispatcher(TurnThread):
 
     def close(self) -> None:
         """End the dispatcher. As the operator has configured, jobs run on or are handed over;
-        ``handed_over`` is the number of the latter. Our own Ray ends if no jobs run."""
+        ``handed_over``: the number of jobs that were handed over. The service's own Ray ends if no
+        jobs run."""
         super().close()  # before the jobs are handed over: the thread would begin them again
         if self._hands_over:
             self.handed_over = self._hand_over()
@@ -148,11 +152,12 @@ class Dispatcher(TurnThread):
     def _hand_over(self) -> int:
         """End the processes of this replica's jobs; returns the number of jobs that are handed
         over. A process that receives SIGTERM puts its job into the queue and releases its lease. If
-        it has no time for that, the dispatcher puts the job there, and the lease lapses."""
+        a process does not end in time, the dispatcher kills it and puts its job back, and the lease
+        lapses."""
         try:
             rows = [row for row in self._store.running() if self._is_here(row)]
         except DATABASE_AWAY as error:
-            log.warning("jobs cannot be handed over, and are missed in 30 s: %s", error)
+            log.warning("jobs cannot be handed over; other replicas notice after 30 s: %s", error)
             rows = []
         for number, seconds_max in ((signal.SIGTERM, LEAVE_S_MAX), (signal.SIGKILL, KILL_S_MAX)):
             for pid in self._living(rows):
@@ -202,7 +207,7 @@ class Dispatcher(TurnThread):
         deaths = self._watch.deaths(row for row in running if key_of(row) not in self._begun)
         deaths |= {key: how_it_died(self._begun[key], code) for key, code in ended.items()}
         asked = self._asked
-        # Of attempts that have ended nothing is kept, or this would grow for ever.
+        # Attempts that have ended are dropped; otherwise the dict would grow without limit.
         self._asked = {key_of(row): asked[key_of(row)] for row in running if key_of(row) in asked}
         for row in running:
             if row.replica == self._replica:
@@ -223,10 +228,10 @@ class Dispatcher(TurnThread):
         state_dir = self._job_environment.state_dir
         log_end = log_event(log_path(state_dir, row.job_id, row.attempt))
         if death.died and row.deaths + 1 >= DEATHS_MAX:
-            log.warning("job %s: %s; it is given up", row.job_id, death.reason)
+            log.warning("job %s: %s; the job is given up", row.job_id, death.reason)
             self._give_up(row, death, log_end)
             return
-        self._join_ray()  # its end may be what the job died of
+        self._join_ray()  # the end of Ray may have ended the process
         again = take_over(
             self._database,
             row.job_id,
@@ -239,7 +244,7 @@ class Dispatcher(TurnThread):
             died=death.died,
             log=log_end,
         )
-        # None: it has ended after its row was read, or another replica was faster.
+        # None: the job ended after its row was read, or another replica was faster.
         if again is not None:
             log.warning("job %s, attempt %d: %s", row.job_id, row.attempt, death.reason)
             self._begin(again)
@@ -299,7 +304,7 @@ class Dispatcher(TurnThread):
     def _begin_queued(self) -> None:
         if time.monotonic() < self._none_before_s:
             return
-        self._join_ray()  # first: where Ray does not start, no job is taken from the queue
+        self._join_ray()  # first: if Ray does not start, no job is taken from the queue
         while not self._over.is_set():
             row = claim_next(
                 self._database,
@@ -315,8 +320,8 @@ class Dispatcher(TurnThread):
                 return
 
     def _join_ray(self) -> None:
-        """Start our own Ray, if there is one and it does not run, for the processes that begin from
-        now on. ``WorkerLostError``."""
+        """Start the service's own Ray, if the service has one that does not run, for the processes
+        that begin from now on. ``WorkerLostError``."""
         if self._ray_head is not None and not self._over.is_set():
             joining = self._ray_head.ensure()
             run = replace(self._job_environment.run, ray_address=joining["RAY_ADDRESS"])
@@ -324,8 +329,8 @@ class Dispatcher(TurnThread):
 
     def _begin(self, row: JobRow) -> bool:
         """Start a process for the attempt. If that fails (no memory, a full disk), the job goes
-        back into the queue, because it is not the cause, and another replica may be able to run
-        it."""
+        back into the queue, because the job is not the cause, and another replica may be able to
+        run the job."""
         self._note_hosted(row)
         try:
             process = JobProcess.begin(row, self._job_environment)

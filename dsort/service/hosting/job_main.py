@@ -75,8 +75,8 @@ NOT_OURS = 3
 NOT_RECORDED = 4
 PLANNED_SHARDS_MAX = 10_000
 SILENCE_S_MAX = SILENT_S_MAX / 3
-"""Of the database: a process that waits for a dead connection sends no heartbeats, and would be
-taken for dead."""
+"""The longest silence of the database. A process that waits for a dead connection sends no
+heartbeats, and would be taken for dead."""
 
 LOOK_S = 1.0
 MANIFEST_BYTES_MAX = 4 << 30
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     ):
         # SIGTERM and SIGINT are meant for the process and not for the job (a machine shuts down):
         # the engine keeps what is done, and the job goes back into the queue. If a user stops the
-        # job, the process reads that in the job's row.
+        # job, the process reads the request in the job's row.
         received: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, partial(_leave, stop, received))
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
 
         row = retry_while_database_is_away(begin)
         if row is None:
-            log.warning("attempt %d of job %s is not the one that counts", attempt, job_id)
+            log.warning("attempt %d of job %s is not the current attempt", attempt, job_id)
             return NOT_OURS
         log.info("job %s, attempt %d, process %d", job_id, attempt, pid)
         return _attempt(database, row, job_environment, stop, received)
@@ -244,20 +244,20 @@ def _leave(stop: StopFlag, received: list[int], number: int, frame: FrameType | 
 
 
 def _lost() -> None:
-    """Another process has the job now: everything that is stored belongs to it."""
+    """End this process at once, because another process has the job, with all stored files."""
     with contextlib.suppress(OSError):  # the process ends even if the disk is full
-        os.write(2, b"another process has the job: this one does nothing more to it\n")
+        os.write(2, b"another process has the job: this process ends\n")
     os._exit(NOT_OURS)
 
 
 # -- the attempt ----------------------------------------------------------------------------------
 
-# The database decides which attempt runs a job; the lease in the output bucket only fences. The
-# bucket then shows how far the job is.
+# The database decides which attempt runs a job. The lease in the output bucket only keeps earlier
+# attempts out. Then the files of the bucket show how far the job is.
 
 
 class JobAttempt(Struct, frozen=True):
-    """How to do the job in ``row``. ``spec``: the row's."""
+    """How to do the job in ``row``. ``spec``: the spec of the row."""
 
     row: JobRow
     spec: JobSpec
@@ -287,8 +287,8 @@ class JobAttempt(Struct, frozen=True):
 
     def run(self) -> JobReport:
         """Do the remaining work of the job. A manifest means that the result is complete; a journal
-        or the report of an aborted attempt is resumed; without these the job begins, with the id it
-        has."""
+        or the report of an aborted attempt is resumed; without these the job begins, with the id of
+        the row."""
         job_id, ref = self.row.job_id, self.spec.output_bck
         common: Any = {"options": self.options, "on_event": self.on_event, "stop": self.stop}
         if self.row.attempt == 1:
@@ -313,8 +313,9 @@ class JobAttempt(Struct, frozen=True):
                     raise
 
     def _fence(self, bucket: Bucket) -> None:
-        """Take the lease from earlier attempts, and release it. One that renews it lives, was cut
-        off from the database, and may even finish the job: it is waited for."""
+        """Take the lease from earlier attempts, and release it. If an earlier attempt still renews
+        the lease, it was only cut off from the database, and may even finish the job. So this
+        process waits for its end."""
         job_id, is_logged = self.row.job_id, False
         with contextlib.suppress(ObjectNotFoundError):  # not even the bucket exists
             while read_hold(bucket, job_id).standing in (Standing.LIVE, Standing.LAPSED):
@@ -326,14 +327,14 @@ class JobAttempt(Struct, frozen=True):
                         log.warning("waiting for another process: %s", held.message)
                         is_logged = True
                     if self.stop.discards:
-                        with contextlib.suppress(JobConflictError):  # it has just ended by itself
+                        with contextlib.suppress(JobConflictError):  # the other has just ended
                             stop_job(bucket, job_id)
                     else:
                         self.stop.pause(LOOK_S)
 
     def _leave(self, why: str) -> None:
-        """``JobStoppedError`` if this process is to leave the job: it does not wait until a lease
-        is settled whose clock is another one."""
+        """``JobStoppedError`` if this process has to leave the job. Then the process does not wait
+        for a lease by another clock, which may take long."""
         if not self.stop.discards:
             self.stop.raise_if_requested()
 
@@ -384,7 +385,7 @@ class JobAttempt(Struct, frozen=True):
         return report_of_manifest(manifest, bucket.uri)
 
     def _is_of_the_job(self, stored: Manifest) -> bool:
-        """Whether a manifest is one that the job would have written."""
+        """Whether the job would have written the manifest."""
         amend = self.spec.amend
         if amend is None or amend.by == "append":
             return stored.spec == self.spec
@@ -398,7 +399,7 @@ class JobAttempt(Struct, frozen=True):
 
 
 def claims_of_keymap(job: JobAttempt) -> list[tuple[str, str]]:
-    """The names that a job may write, if they depend on its key map: (bucket URI, template).
+    """The names that a job with a key map may write: (bucket URI, template).
     ``SpecError`` for names that no job of a service may write."""
     # Nothing is begun yet: a stop need not wait for a server that does not respond.
     keymap = job.stop.wait_for(lambda: load_keymap(job.spec, Tally(), fetch=job.options.fetch))

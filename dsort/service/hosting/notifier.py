@@ -97,16 +97,16 @@ class NoticeStore:
             .values(warning_count=jobs.c.warning_count + 1)
         )
         if warned.rowcount:  # else the job was removed meanwhile
-            data = {"kind": "hook", "text": f"a hook was not told: {failure}"}
+            data = {"kind": "hook", "text": f"a hook could not be called: {failure}"}
             add_events(connection, job_id, [(self._clock(), "warning", data)])
 
 
 class Notifier(TurnThread):
     """Delivers the notices of a service, from ``start`` to ``close``. Each replica has one
-    notifier. A notice that is being delivered when it closes may be delivered again by the next
-    one.
+    notifier. If a notifier closes during a delivery, the next notifier may deliver the notice
+    again.
 
-    ``commands``: what hooks may run; ``policy``: which servers webhooks may be on.
+    ``commands``: the programs that hooks may run; ``policy``: the servers that webhooks may call.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class Notifier(TurnThread):
 
     def _turn(self) -> float:
         while not self._over.is_set():
-            # Room first: a notice that is taken and not delivered is held back for ``HELD_S``.
+            # Wait for a free thread first, because a notice that is taken and not delivered is held
+            # back for ``HELD_S``.
             if not self._room.acquire(timeout=self._look_s):
                 continue
             notice = None

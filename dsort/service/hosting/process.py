@@ -142,8 +142,7 @@ def key_of(row: JobRow) -> AttemptKey:
 
 
 OOM_SCORE = 500
-"""Higher than the score of all processes that have not set theirs, which is 0: the service among
-them."""
+"""Higher than 0, the score of the service and of all other processes that set no score."""
 
 _VMSTAT = Path("/proc/vmstat")
 
@@ -167,8 +166,9 @@ class Host:
         return here.pid, float(here.pid_start)
 
     def is_alive(self, pid: int, started: float | None) -> bool:
-        """Whether that process is running. False for a process that has ended and was not waited
-        for, and for another process that has its number now. ``started``: None if it is unknown."""
+        """Whether the process ``pid`` is running. False for a process that has ended and was not
+        waited for, and if another process has the number now. ``started``: None if it is
+        unknown."""
         if started is None:
             return Path(f"/proc/{pid}").exists()
         holder = Holder(self._hostname, self._boot_id, pid, int(started))
@@ -183,7 +183,7 @@ def offer_to_oom_killer() -> None:
 
 def oom_kills() -> int | None:
     """How many processes the kernel has killed on this machine because the memory of the machine or
-    of a control group ran out; None if the kernel does not tell."""
+    of a control group ran out; None if the kernel does not report it."""
     with contextlib.suppress(OSError):
         found = re.search(r"(?m)^oom_kill (\d+)$", _VMSTAT.read_text(encoding="ascii"))
         return int(found[1]) if found else None
@@ -194,8 +194,8 @@ MODULE = "dsort.service.hosting.job_start"
 
 
 class JobProcess(Struct):
-    """The process of an attempt, started by this service. ``oom_kills``: the number of such kills
-    on the machine when the process started."""
+    """The process of an attempt, started by this service. ``oom_kills``: the result of
+    ``oom_kills()`` when the process started."""
 
     popen: subprocess.Popen[bytes]
     oom_kills: int | None
@@ -241,8 +241,8 @@ def for_us_only(path: str, flags: int) -> int:
 SILENT_S_MAX = 30.0
 """An attempt of another replica that has sent no heartbeat for so many seconds is dead."""
 BEGIN_S_MAX = 120.0
-"""An attempt without any heartbeat for so many seconds has no process. Twenty that begin at once on
-two busy cores need half a minute for their first report."""
+"""An attempt without any heartbeat for so many seconds has no process. Twenty processes that begin
+at once on two busy cores need half a minute for their first report."""
 
 
 class ExitReason(Struct, frozen=True):
@@ -272,7 +272,7 @@ class Watch:
         self._seen: dict[AttemptKey, tuple[float | None, float]] = {}
 
     def forget(self) -> None:
-        """Restart all measurements: for a while no heartbeat could be read."""
+        """Restart all measurements, because for a while no heartbeat could be read."""
         self._seen.clear()
 
     def deaths(self, rows: Iterable[JobRow]) -> dict[AttemptKey, ExitReason]:
@@ -292,7 +292,7 @@ class Watch:
 
     def _end(self, row: JobRow) -> ExitReason | None:
         if row.pid is None:
-            return ExitReason("the service ended before its process was there", died=False)
+            return ExitReason("the service ended before it started the job's process", died=False)
         if self._host.is_alive(row.pid, row.pid_started):
             return None
         return ExitReason(f"its process {row.pid} is gone")
@@ -302,7 +302,7 @@ def _silence(row: JobRow, silent_s: float) -> ExitReason | None:
     if silent_s < (BEGIN_S_MAX if row.pid is None else SILENT_S_MAX):
         return None
     machine = (row.host or "").partition("/")[0]
-    # Where there was no process, the job cannot have killed it.
+    # Without a process, the job cannot be the cause.
     reason = f"{machine} has sent no heartbeat for {silent_s:.0f} s"
     return ExitReason(reason, died=row.pid is not None)
 
@@ -346,7 +346,7 @@ def remove_logs(state_dir: Path, job_id: str) -> None:
 def tail(path: Path, *, bytes_max: int = TAIL_BYTES) -> str:
     """The end of a log, from the beginning of a line; "" if there is no log."""
     text = _end(path, bytes_max)
-    # A character has up to four bytes: so short a text is the whole log, from its first line.
+    # A character has up to four bytes: a shorter text is the whole log, from its first line.
     return text if len(text) < bytes_max // 4 else text.partition("\n")[2] or text
 
 

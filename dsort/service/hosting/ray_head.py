@@ -1,7 +1,7 @@
 """A Ray of the service's own: ``ray start --head``, on loopback only and locked with a token.
 
-It outlives a service that leaves running jobs: the next service finds it by a file in the state
-directory, which only this user can read.
+The Ray outlives a service that leaves running jobs: the next service finds the Ray by a file in the
+state directory, which only this user can read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from dsort.service.hosting.process import (
 START_S_MAX, STOP_S_MAX, LOOK_S = 120, 15, 0.1
 STARTED = "Ray runtime started."
 OBJECT_STORE_BYTES = 160 << 20  # the object store carries little data
-# A setting for systems that show their user each program that listens: on loopback only. And Ray
-# counts the page cache of mapped inputs as memory in use, and would kill processes for it.
+# With the first setting Ray listens on loopback only. The second setting switches off Ray's memory
+# monitor, which counts the page cache of mapped inputs as memory in use, and would kill processes.
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_memory_monitor_refresh_ms": "0"}
 
 
@@ -61,7 +61,7 @@ class RayHead:
         self._ready: _Head | None = None
 
     def ensure(self) -> dict[str, str]:
-        """The variables of processes that join the head, which is started if it does not run.
+        """The variables of processes that join the head. A head that does not run is started.
         ``WorkerLostError``."""
         head = self._stored()
         try:
@@ -119,7 +119,7 @@ class RayHead:
             "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}",
             f"--temp-dir={ray_files(directory)}", "--disable-usage-stats",
         ]  # fmt: skip
-        self._log.unlink(missing_ok=True)  # it may say that an earlier head was started
+        self._log.unlink(missing_ok=True)  # the file may have the line STARTED of an earlier head
         environment = {**ours, **variables, **SETTINGS}
         self._child = begin_process(command, environment, self._log, cwd=directory)
         head = _Head(self._machine.holder_of(self._child.pid), str(directory), variables)

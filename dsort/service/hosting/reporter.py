@@ -1,7 +1,7 @@
 """What a job process writes to the database while it runs: events, figures, and heartbeats.
 
 The job never waits for the database, and never fails because the database is unavailable. Until the
-database is back, events are held here, but only the newest progress.
+database is back, the reporter holds all events; of progress it holds only the newest.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ log = logger_of("service")
 class Reporter(TurnThread):
     """Reports on one attempt from a thread of its own, from ``start`` to ``end`` or ``close``.
 
-    It is called with every event of the job, in any thread. ``stop`` is raised when the stop of the
-    job was requested; ``on_lost`` is called, from the reporter's thread, when the job no longer
-    belongs to this process.
+    The engine calls the reporter with every event of the job, in any thread. ``stop`` is set when a
+    stop of the job is requested; ``on_lost`` is called, from the reporter's thread, when the job no
+    longer belongs to this process.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Reporter(TurnThread):
     def _tell(self, latest: ProgressUpdate) -> None:
         answer = record(self._database, self._job_id, self._attempt, latest, now_s=self._clock())
         if not answer.ours:
-            log.warning("attempt %d is no longer the one that counts", self._attempt)
+            log.warning("attempt %d is no longer the current attempt", self._attempt)
             self._over.set()
             self._on_lost()
             return
@@ -226,8 +226,8 @@ def retry_while_database_is_away(transaction: Callable[[], Answer]) -> Answer:
 
 
 def progress_data(now: Progress, rate: Callable[[Progress], float | None]) -> dict[str, Any]:
-    """The progress of a phase: the engine's figures, and the current ``bytes_per_s``, if it is
-    known."""
+    """The progress of a phase: the engine's figures, and the current ``bytes_per_s``, if this rate
+    is known."""
     data: dict[str, Any] = asdict(now)
     del data["job_id"]
     data["elapsed_s"] = round(now.elapsed_s, 3)

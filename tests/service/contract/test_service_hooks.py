@@ -143,7 +143,7 @@ def test_a_hook_that_cannot_be_reached_is_tried_again_and_then_the_job_is_warned
     assert row.warning_count == 1
     last = JobStore(database).events_after(0, job_id="one")[-1]
     assert last.kind == "warning"
-    assert "a hook was not told: cannot reach" in last.data["text"]
+    assert "a hook could not be called: cannot reach" in last.data["text"]
 
 
 @on_both_databases
