@@ -20,7 +20,8 @@ from dsort.service.jobs.states import ENDED, RUNNING, Event, Standing, transitio
 
 
 class Attempt(Struct, frozen=True):
-    """A job for a caller that has not read its row: its process, or the dispatcher."""
+    """The job and the attempt that a caller names without reading the row: the job's process, or
+    the dispatcher."""
 
     job_id: str
     attempt: int
@@ -40,9 +41,10 @@ def change(
     """Change the row of ``job`` as ``event`` requires, as part of a transaction. False, and no
     change, if the job is no longer in the state and the attempt of ``job``.
 
-    ``columns``: new values beside the state; with ``attempt`` if another one begins. ``events``:
-    what the attempt has reported. A new state or a new attempt is also stored as an event, at
-    ``now_s``, with ``reason``. If the job ends, the notices that call its hooks are added.
+    ``columns``: new values beside the state, with ``attempt`` if a new attempt begins. ``events``:
+    the events that the attempt has reported. A new state or a new attempt is also stored as an
+    event, at ``now_s``, with ``reason``. If the job ends, the notices that call its hooks are
+    added.
     """
     after, attempt = transition(job, event), columns.get("attempt", job.attempt)
     changed = connection.execute(

@@ -83,7 +83,8 @@ class Ending(Struct, frozen=True):
 def claim_next(
     database: Database, *, host: str, replica: str, limits: Limits, now_s: float
 ) -> JobRow | None:
-    """Begin the next attempt of the first job in the queue that may run now; None if none may.
+    """Begin the next attempt of the first job in the queue that may run now; None if no job may
+    run.
 
     The highest priority comes first, and at equal priority owners take turns. A job is passed over
     if its owner already has as many running jobs as allowed, or if it would write names that a
@@ -93,7 +94,7 @@ def claim_next(
         if _next(connection, replica, limits) is None:
             return None  # the usual case, found without blocking other replicas
     with database.writing(alone=ALONE) as connection:
-        # To compare templates may take a second, for which no replica should have to wait.
+        # A comparison of templates may take a second. Other replicas must not wait for it.
         found = _next(connection, replica, limits, at_once=True)
         if found is None:
             return None
@@ -131,7 +132,8 @@ def take_over(
     """Begin the next attempt of a job whose process is gone; None if another replica has done so,
     or this replica has no room for the job.
 
-    ``died``: whether that counts as a death. ``log``: the end of its log, as the data of an event.
+    ``died``: whether the end of the process counts as a death. ``log``: the end of the process's
+    log, as the data of an event.
     """
     with database.writing(alone=ALONE) as connection:
         found = _held(connection, job_id, attempt)
@@ -182,15 +184,15 @@ def claim_outputs(
     ``JobConflictError`` if a running job may write one of them."""
     with database.reading() as connection:
         for other in _running(connection):
-            # Fills the cache that the transaction below needs: to compare templates may take a
-            # second, if there are ten thousand of them or they are made to be hard.
+            # Fills the cache that the transaction below needs: a comparison may take a second, if
+            # there are ten thousand templates or they are made to be hard.
             conflict_of(claims, other.claims)
     with database.writing(alone=ALONE) as connection:
         for other in _running(connection):
             if other.job_id != job_id and conflict_of(claims, other.claims):
                 raise JobConflictError(
                     f"job {other.job_id} of {other.owner} runs and may write the same names",
-                    hint="resume this job once that one has ended, or give it other names",
+                    hint="resume this job when the other has ended, or give it other names",
                 )
         kept = {"claims": [list(claim) for claim in claims]}
         return change(connection, Attempt(job_id, attempt), "reported", kept)
@@ -224,7 +226,8 @@ def _next(
 def _candidates(
     kinds: Sequence[str], full_owners: Sequence[str], running_owners: Sequence[str]
 ) -> Select[Any]:
-    """The queued jobs in their order. Kept, because each submission asks the same query again."""
+    """The query for the queued jobs, in order. The query is cached, because each submission uses it
+    again."""
     return (
         select(
             jobs.c.job_id,
@@ -241,7 +244,7 @@ def _candidates(
             jobs.c.owner.not_in(full_owners),
         )
         .order_by(*fair_order(running_owners))
-        # Mostly the first row is the one: a queue of thousands is not read for it.
+        # Usually the first row is taken: the other rows of a long queue are not read.
         .execution_options(yield_per=CANDIDATES_AT_A_TIME)
     )
 
@@ -353,7 +356,7 @@ def thin_progress(database: Database, job_id: str, *, keep: int) -> None:
         if len(found) <= keep:
             return
         first, span_s = found[0].at, max(found[-1].at - found[0].at, 1e-9)
-        # The later one of two in a slot stays, and so does the last one of all.
+        # Of two events in a slot, the later event stays. The last event of all stays, too.
         by_slot = {int((row.at - first) / span_s * (keep - 1)): row.number for row in found}
         kept = set(by_slot.values())
         surplus = [row.number for row in found if row.number not in kept]

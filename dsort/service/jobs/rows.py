@@ -74,8 +74,8 @@ def progress_view(progress: Mapping[str, Any] | None, kind: str) -> dict[str, An
     rate = progress.get("bytes_per_s")
     left_s = None
     if 0 < within < 1 and elapsed_s >= TELLING_S_MIN:
-        # At the rate that is shown beside it: in a resumed job, not all that is done was done in
-        # this time.
+        # By the rate that is shown, if there is one: in a resumed job, ``done`` has work of earlier
+        # attempts.
         left_s = elapsed_s * (1 - within) / within
         if rate and progress["bytes_total"]:
             left_s = (total - done) / rate
@@ -96,7 +96,7 @@ def _share(phase: str, within: float, kind: str) -> float | None:
 
 def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
     """The values of ``parts``, None for unreadable ones; and a list of the unreadable ones with the
-    reasons. A row that cannot be shown whole must not hide the others."""
+    reasons. A row that cannot be shown whole must not hide other rows."""
     values: dict[str, Any] = {}
     wrong = []
     for name, read in parts.items():

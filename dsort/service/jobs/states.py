@@ -16,15 +16,15 @@ RUNNING: Final = "running"
 STATES: Final = (QUEUED, RUNNING, "finished", "failed", "stopped")
 ENDED: Final = frozenset(("finished", "failed", "stopped"))
 EXIT_STOPPED: Final = 143
-"""The exit code of a job that was stopped before a process had to stop it: as by SIGTERM."""
+"""The exit code of a job that was stopped while it had no process: the same as after SIGTERM."""
 
 Event: TypeAlias = Literal[
     "begun",  # a replica takes the job from the queue: its next attempt
-    "reported",  # the attempt reports: that it is alive, how far it is
+    "reported",  # the attempt reports its progress, and so that it is alive
     "taken_over",  # the process of the attempt is gone: the next attempt goes on
     "put_back",  # the attempt is over, and the job waits for the next one
     "stop_asked",  # a user, a schedule or a limit requests the stop
-    "discard_asked",  # the same, of a job that waits, and has left work in its bucket
+    "discard_asked",  # the same, for a queued job that has left work in its bucket
     "finished",
     "failed",
     "stopped",
@@ -38,7 +38,7 @@ _NEXT: Final[Mapping[tuple[str, Event], str]] = {
     (RUNNING, "reported"): RUNNING,
     (RUNNING, "taken_over"): RUNNING,
     (RUNNING, "put_back"): QUEUED,
-    (RUNNING, "stop_asked"): RUNNING,  # until its process has read that
+    (RUNNING, "stop_asked"): RUNNING,  # until its process has read the request
     (RUNNING, "finished"): "finished",
     (RUNNING, "failed"): "failed",
     (RUNNING, "stopped"): "stopped",
@@ -49,7 +49,7 @@ _HINTS: Final[Mapping[Event, str]] = {"resumed": "only a failed or stopped job c
 
 
 class Standing(Protocol):
-    """The state of a job, as it is or as the caller believes."""
+    """The state of a job, as stored or as the caller assumes."""
 
     @property
     def job_id(self) -> str: ...

@@ -42,12 +42,12 @@ _OF_AN_ATTEMPT = (
     *("stop_asked_at", "stop_reason", "phase", "progress", "ended_at", "error", "exit_code"),
     *("result", "pid", "pid_started", "heartbeat_at", "host"),
 )
-"""The columns that a job does not have before its next attempt."""
+"""The columns that are empty until the job's next attempt."""
 _LEFT_OUT: dict[str, Any] = {"spec": {}, "claims": None}
 _SMALL = [column for column in jobs.c if column.name not in ("spec", "result", "claims")]
 
-# Statements that each submission or each turn of the dispatcher executes. To make one takes two to
-# four times as long as to execute it.
+# Statements that each submission or each turn of the dispatcher executes. To make a statement takes
+# two to four times as long as to execute it.
 _INSERT = insert(jobs)
 _LABELS_OF = (
     select(labels)
@@ -59,9 +59,9 @@ _QUEUED_OF = select(func.count()).where(jobs.c.state == QUEUED, jobs.c.owner == 
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs to list. Empty means any; ``states`` and ``labels``: one of the states, all of the
-    labels. ``since``: submitted then or later, seconds since 1970. ``visible``: a condition on
-    ``tables.jobs`` that selects the jobs which may be shown."""
+    """Which jobs to list. An empty field selects all jobs. A job has one of ``states``, and all of
+    ``labels``. ``since``: the earliest submission, in seconds since 1970. ``visible``: a condition
+    on ``tables.jobs`` that selects the jobs which may be shown."""
 
     states: Sequence[str] = ()
     kind: str | None = None
@@ -141,9 +141,9 @@ class JobStore:
         before: Callable[[Connection], None] | None = None,
         on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
-        """Put a job into the queue: (its row, whether it is new). If the idempotency key is known,
-        it returns the job that was made with it, and False; ``ConflictError`` if that job came from
-        another request.
+        """Put a job into the queue: (its row, whether it is new). If a job was made with the
+        idempotency key before, the result is this job and False; ``ConflictError`` if the earlier
+        request was another one.
 
         ``before`` raises if the job must be refused. It runs outside of the transaction, because it
         may take long. ``on_insert`` runs inside, and writes what belongs to the job.
@@ -193,8 +193,8 @@ class JobStore:
         if self._max_queued is None:
             return
         if self._database.dialect == "postgresql":
-            # Other transactions of the owner wait here until this one has ended: what they count
-            # includes its job. Under SQLite any two that write exclude each other.
+            # Other transactions of the owner wait here until this transaction has ended, so they
+            # count its job, too. Under SQLite all writing transactions exclude each other.
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(owner))))
         if connection.execute(_QUEUED_OF, {"owner": owner}).scalar_one() >= self._max_queued:
             raise TooManyRequestsError(
@@ -211,7 +211,7 @@ class JobStore:
 
     def list(self, wanted: JobFilter, *, limit: int = 50, before: int | None = None) -> JobPageOf:
         """The newest jobs that fit, at most ``limit``, with numbers below ``before``."""
-        # The one too many tells whether there is a next page.
+        # One job more than ``limit`` shows that there is a next page.
         query = select(*_SMALL).order_by(jobs.c.number.desc()).limit(limit + 1)
         for condition in _conditions(wanted):
             query = query.where(condition)
@@ -222,8 +222,9 @@ class JobStore:
         return JobPageOf(tuple(found[:limit]), found[limit - 1].number if more else None)
 
     def position(self, row: JobRow) -> int | None:
-        """The place of one job in the queue, from 1; None if the job does not wait, or is far
-        behind. Each submission needs this, so it only counts; a list numbers the whole queue."""
+        """The place of one job in the queue, from 1; None if the job is not in the queue, or is far
+        behind. Each submission needs the place, so this method only counts rows; a list numbers the
+        whole queue."""
         if row.state != QUEUED:
             return None
         running, higher, lines = Counter[str](), 0, []
@@ -236,7 +237,7 @@ class JobStore:
                 lines.append(each)
         turn_of = {each.owner: (running[each.owner], each.turn, each.first) for each in lines}
         nth = next((each.nth for each in lines if each.owner == row.owner), None)
-        if nth is None:  # it has begun since
+        if nth is None:  # the job has begun meanwhile
             return None
         own = turn_of[row.owner]
         ahead = (min(each.length, nth - (turn_of[each.owner] > own)) for each in lines)
@@ -310,7 +311,7 @@ class JobStore:
         ``ConflictError`` in any other state; ``TooManyRequestsError`` as for ``submit``."""
         with self._database.writing() as connection:
             row = _locked(connection, job_id)
-            transition(row, "resumed")  # or raises, whatever is in the queue
+            transition(row, "resumed")  # raises ``ConflictError`` even if the queue is full
             self._refuse_many(connection, row.owner)
             anew = {
                 **dict.fromkeys(_OF_AN_ATTEMPT),
@@ -399,8 +400,8 @@ def note_turn(connection: Connection, owner: str) -> None:
 
 
 def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
-    """(number, place from 1) of all queued jobs. Jobs start in this order if all take equally
-    long."""
+    """The query for (number, place from 1) of all queued jobs. Jobs start in this order if all take
+    equally long."""
     own = (jobs.c.priority, jobs.c.owner)
     nth = func.row_number().over(partition_by=own, order_by=jobs.c.number)
     first = func.min(jobs.c.number).over(partition_by=own)  # of owners who have had no turn
@@ -428,8 +429,9 @@ def queue_places(running_owners: Iterable[str]) -> Select[tuple[int, int]]:
 
 
 def _groups() -> Select[Any]:
-    """For each state, priority and owner of jobs that wait or run: how many, the first, how many
-    are not later than the job; and when the owner last had a turn. The index has all of it."""
+    """For each state, priority and owner of queued and running jobs: the number of jobs, the first
+    job, the number of jobs up to the job ``number``, and the owner's last turn. The index
+    ``ix_jobs_queue`` has all of these columns."""
     own = (jobs.c.state, jobs.c.priority, jobs.c.owner)
     not_later = case((jobs.c.number <= bindparam("number"), 1), else_=0)
     counts = (
@@ -454,4 +456,4 @@ def _last_turn() -> ColumnElement[int]:
     return func.coalesce(turns.c.turn, 0)
 
 
-_GROUPS = _groups()  # made once, because each submission asks it
+_GROUPS = _groups()  # made once, because each submission uses the query

@@ -32,8 +32,8 @@ from dsort.spec.transform import Lookup, NamedTransform, Transform, parse_use
 
 LABELS_MAX = 20
 PRIORITY_USUAL = 0
-"""Only admins may use a higher priority: each of those jobs goes first, and others would never get
-a turn."""
+"""Only admins may use a higher priority: such jobs always start first, so other jobs might never
+start."""
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@+-]{0,62}")
 
 
@@ -85,8 +85,9 @@ class Submitter:
         return parsed, uris
 
     def check(self, spec: Mapping[str, Any], identity: Identity | None = None) -> CheckedSpec:
-        """The spec, parsed and checked against what this service allows, also to ``identity``: only
-        an admin's spec may name code. The caller has to call ``allow``."""
+        """The parsed spec, if this service allows its places and hooks, and allows its code to
+        ``identity``: only an admin's spec may name code. ``allow`` checks the buckets of
+        ``identity`` later."""
         loaded = self._parsed(spec, identity)
         places = check_spec(loaded.spec, self.policy)
         check_hooks(loaded.spec, self._config)
@@ -159,13 +160,13 @@ def allowed_priority(identity: Identity, priority: int) -> int:
 
 
 def allow(identity: Identity, new: JobRow) -> None:
-    """``ForbiddenError`` that names all buckets which this identity may not use, or the
-    priority."""
+    """``ForbiddenError`` if this identity may not use the priority or a bucket. The error names all
+    such buckets."""
     if allowed_priority(identity, new.priority) != new.priority:
         raise ForbiddenError(
             f"{identity.name} is a {identity.role}, and a priority above {PRIORITY_USUAL} is for "
             "an admin",
-            hint="leave the priority out: owners take turns; or ask an admin to submit it",
+            hint="leave the priority out: owners take turns; or ask an admin to submit the job",
         )
     wrong = [
         f"{role} {uri}"
@@ -192,7 +193,7 @@ def _refuse(identity: Identity, wrong: Sequence[str]) -> None:
     if wrong:
         raise ForbiddenError(
             f"the token of {identity.name} is not for the {' and the '.join(wrong)}",
-            hint="`dsort token ls` shows what each token is for",
+            hint="`dsort token ls` shows the buckets of each token",
         )
 
 
@@ -243,11 +244,11 @@ def digest_of(body: bytes, asked: Asked) -> str:
 
 # -- code -----------------------------------------------------------------------------------------
 
-# Everybody may use steps over keys, sizes and small members: they run no code, and open nothing.
-# All other steps run with the rights of the service's own account. The role of the token that
-# submits the job decides whether they are allowed, and the job's spec records the admin. The same
-# holds for programs of ``on_shard``, and for jobs that amend a result, which change shards that
-# others read.
+# All submitters may use steps over keys, sizes and small members, which run no code and open no
+# files. All other steps run with the rights of the service's own account. The role of the token
+# that submits the job decides whether they are allowed, and the job's spec records the admin. The
+# same holds for programs of ``on_shard``, and for jobs that amend a result, which change shards
+# that others read.
 
 
 def permitted(
@@ -258,8 +259,8 @@ def permitted(
     without_tokens: bool = False,
 ) -> JobSpec:
     """``spec`` with the name of the admin who allowed its code in ``transform.allowed_by``, "" if
-    it runs none, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed it, or if
-    the spec amends a result and is not submitted by an admin.
+    the spec runs no code, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed
+    it, or if the spec amends a result and is not submitted by an admin.
 
     ``registered``: finds the transforms that admins have registered. If a spec names a transform
     and its steps differ from those of the transform, the name is wrong and is removed.
@@ -302,7 +303,7 @@ def _found(transform: Transform, registered: Lookup | None) -> NamedTransform | 
     return found if kept["steps"] == transform.canonical()["steps"] else None
 
 
-_ADMINS_ALONE: Final = "ask an admin to submit it, or run the job on the machine itself"
+_ADMINS_ALONE: Final = "ask an admin to submit the job, or run the job on the machine itself"
 _REGISTERED: Final = (
     "use a transform that an admin has registered: `dsort transforms ls` lists them; or run the "
     "job with `dsort start` on the machine itself"
