@@ -62,7 +62,7 @@ class ChangeFeed(TurnThread):
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Subscriber]:
-        """A queue that receives every event of the job from now on; None ends it. To be called in
+        """A queue that receives every event of the job from now on; None ends the events. Called in
         the event loop that reads the queue."""
         watcher = (asyncio.get_running_loop(), Subscriber(WAITING_MAX))
         with self._lock:
@@ -89,7 +89,7 @@ class ChangeFeed(TurnThread):
                     _hand_on(loop, queue, event)
         settled = [at for at, seen_s in self._seen.items() if now_s - seen_s >= self._trail_s]
         if settled:
-            # A number below that has not come by now is of a transaction that was rolled back.
+            # A lower number that has not come by now belongs to a transaction that was rolled back.
             self._low = max(self._low, *settled)
             self._seen = {at: seen for at, seen in self._seen.items() if at > self._low}
         return TURN_S
@@ -106,7 +106,7 @@ class ChangeFeed(TurnThread):
 
 def _hand_on(loop: asyncio.AbstractEventLoop, queue: Subscriber, event: EventRow | None) -> None:
     def put() -> None:
-        if queue.full():  # the subscriber is too far behind: it has to connect again
+        if queue.full():  # the subscriber is too slow: its client has to connect again
             while not queue.empty():
                 queue.get_nowait()
             queue.put_nowait(None)

@@ -1,5 +1,5 @@
-"""The configuration of ``dsort serve``, a frozen value that the whole service reads; and its policy
-for specs that come over the network."""
+"""The configuration of ``dsort serve``, a frozen value that the whole service reads; and the policy
+of a service for specs that come over the network."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OBJECT_BYTES_MAX = 64 << 30
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True):
-    """All settings of a service that its operator decides.
+    """All settings that the operator of a service decides.
 
     ``run``: how each job is run, as for ``dsort start``; its ``root`` is the data root of the
     service, and ``run.fetch`` and ``run.overwrite`` stay None. ``allow``: other places that jobs
     may read and write, as patterns of URIs: ``s3://team-*``, ``file:///data/*``; ``*`` is any text.
     ``ekm_allow_hosts``: patterns of hosts from which external key maps may be fetched.
-    ``webhook_allow_hosts``: hosts that webhooks may be on, likewise. ``reactions``: for specs that
-    do not set them, fields of a spec's ``Config`` by name.
+    ``webhook_allow_hosts``: patterns of hosts that webhooks may call. ``reactions``: fields of a
+    spec's ``Config`` by name, for specs that do not set these fields.
     """
 
     run: RunOptions
@@ -59,25 +59,25 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     running_per_owner_max: int | None = None  # over all replicas
     queued_per_owner_max: int | None = 1_000
     hand_over: bool = False  # whether running jobs go back into the queue when the service ends
-    # In seconds, of a job, from when it was taken from the queue.
+    # The longest time of a job, in seconds from the moment when it leaves the queue.
     job_time_max_s: float | None = None
     body_bytes_max: int = BODY_BYTES_MAX
-    # Of an object that a request writes; 0: no request may write any.
+    # The most bytes of an object that a request writes; 0: no request may write objects.
     object_bytes_max: int = OBJECT_BYTES_MAX
     log_level: str = "info"  # of the service and of its jobs
-    # Of one token, or of one address without a token.
+    # For each token, and for each address without a token.
     requests_per_minute_max: int = 60_000
 
     @property
     def webhook_policy(self) -> FetchPolicy:
-        """The policy for the servers that webhooks may be on."""
+        """The policy for the servers that webhooks may call."""
         return FetchPolicy(hosts=self.webhook_allow_hosts, allow_private=self.webhook_allow_private)
 
     @property
     def scratch_dir(self) -> Path | None:
         """The directory for the scratch of jobs: never beside their outputs, because others may
-        write to an output bucket. None: the temporary directory of each node, on a cluster that is
-        not ours."""
+        write to an output bucket. None: the temporary directory of each node, on a cluster that the
+        service did not start."""
         if self.run.scratch is not None or self.run.ray_address is not None:
             return self.run.scratch
         return scratch_dir_of(self.state_dir)
@@ -108,7 +108,7 @@ def database_url_of(given: str | None, state_dir: Path) -> str:
 
 
 def replica_name(state_dir: Path) -> str:
-    """The name of the replica that has this state directory; made on the first call."""
+    """The name of the replica that has this state directory. The first call makes the name."""
     file = state_dir / "replica"
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,16 +126,16 @@ _FILE: Final = "file"
 
 
 class SpecPolicy(Struct, frozen=True, kw_only=True):
-    """The places that a spec may name. Checked when it is made; ``SpecError`` for invalid patterns.
+    """The places that a spec may name. The constructor raises ``SpecError`` for invalid patterns.
 
-    ``root``: the directory that bare bucket names are under. ``allow``: other places that may be
-    read and written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``,
+    ``root``: the directory that has the buckets with bare names. ``allow``: other places that may
+    be read and written, as patterns of URIs: ``s3://team-*``, ``s3://bucket/train``,
     ``https://data.example``, ``file:///mnt/data``. ``*`` is any text, ``?`` one character. A
-    wildcard in the bucket does not reach beyond it; hosts have no wildcards. All places below an
-    allowed place are allowed, too. ``ekm_allow_hosts``, ``ekm_allow_private``: where external key
-    maps may come from; see :class:`~dsort.storage.network_policy.FetchPolicy`. ``denied``:
-    directories below allowed ones that no spec may use, because the service keeps its state there.
-    ``settings``: how stores are reached.
+    wildcard in the name of a bucket matches only characters of this name; hosts have no wildcards.
+    All places below an allowed place are allowed, too. ``ekm_allow_hosts``, ``ekm_allow_private``:
+    where external key maps may come from; see :class:`~dsort.storage.network_policy.FetchPolicy`.
+    ``denied``: directories below allowed ones that no spec may use, because the service keeps its
+    state there. ``settings``: how stores are reached.
     """
 
     root: Path
@@ -155,11 +155,11 @@ class SpecPolicy(Struct, frozen=True, kw_only=True):
             elif written[0] == _FILE and not written[1].startswith("/"):
                 problems.append(SpecProblem("allow", f'"{pattern}" is not absolute'))
             elif _is_web(written[0]) and has_wildcard(written[1].partition("/")[0]):
-                hint = "a web server may send its readers on to anywhere: name those that you trust"
+                hint = "a web server may redirect to any address: name the hosts that you trust"
                 problems.append(SpecProblem("allow", f'"{pattern}" names no host', hint))
         problems += host_problems("ekm_allow_host", self.ekm_allow_hosts)
         if os.path.realpath(self.root) in map(os.path.realpath, self.denied):
-            hint = "give those a directory of their own: --state-dir, --scratch"
+            hint = "name other directories for state and scratch: --state-dir, --scratch"
             text = "is where the service keeps its state, or the scratch of its jobs"
             problems.append(SpecProblem("root", text, hint))
         if problems:
@@ -189,7 +189,7 @@ class SpecPolicy(Struct, frozen=True, kw_only=True):
         )
 
     def allows_store(self, ref: BucketRef) -> bool:
-        """Whether a bucket that is not a directory is under one of the patterns."""
+        """Whether one of the patterns allows a bucket that is not a directory."""
         return any(_is_under(pattern, ref) for pattern in self.allow)
 
 

@@ -27,11 +27,12 @@ BACKLOG = 2048
 SHUTDOWN_S_MAX = 10
 KEEP_ALIVE_S = 65
 PROBE_AFTER_S, PROBE_EACH_S, PROBES_MAX = 60, 15, 4
-"""TCP probes a silent connection, which ends two minutes after its client has disappeared; it would
-hold a file descriptor, and maybe the token's turn to write an object."""
+"""TCP probes a silent connection, and ends it two minutes after its client has disappeared.
+Otherwise the connection would hold a file descriptor, and perhaps the token's turn to write an
+object."""
 CONNECTIONS_MAX = 4096
-"""Each holds a file descriptor; a client beyond them gets 503. The proxy in front limits the time
-that a body takes."""
+"""Each connection holds a file descriptor. Further clients get 503. The proxy in front limits the
+time that a body takes."""
 HEAD_S_MAX = 30.0
 
 
@@ -64,8 +65,7 @@ class HeadTimer(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its event streams when it is stopped, because they would never end by
-    themselves."""
+    """A server that ends its event streams when it stops, because they would not end otherwise."""
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -154,7 +154,7 @@ def _refuse_unsafe(config: ServiceConfig) -> None:
     if not config.run.root.is_dir():
         raise SpecError(
             f"the data root {config.run.root} is no directory",
-            hint="make it, or name another one with --root",
+            hint="make the directory, or name another with --root",
         )
     problems = host_problems("webhook_allow_host", config.webhook_allow_hosts)
     if problems:
@@ -198,15 +198,15 @@ def _alone(state_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             raise StorageError(
                 f"another service runs with the state directory {state_dir}",
-                hint="give each its own with --state-dir; replicas share a PostgreSQL: --database",
+                hint="give each its own --state-dir; replicas share a PostgreSQL: --database",
             ) from None
         yield
 
 
 @contextlib.contextmanager
 def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
-    """The socket is bound here, so that the number of port 0 is known before the first message, and
-    an address in use is reported before anything is started."""
+    """The listening socket. The socket is bound before the threads start, so that the number of
+    port 0 is known for the first message, and an address in use is reported at once."""
     try:
         found = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -230,7 +230,7 @@ def _socket(config: ServiceConfig) -> Iterator[socket.socket]:
         except OSError as error:
             raise StorageError(
                 f"cannot listen on {config.host}:{config.port}: {error.strerror}",
-                hint="another service may be there; choose a port with --port",
+                hint="another program may use this port; choose a port with --port",
             ) from None
         yield listening
 

@@ -32,14 +32,14 @@ from dsort.spec.transform import Lookup
 
 
 class Guest:
-    """A second API for the same jobs and buckets, beside the service's own. This one has
-    nothing."""
+    """A second API for the same jobs and buckets, beside the service's own API. This base class has
+    no routes."""
 
     shard_module = "dsort.service.objects.shard_main"
     """The program that looks into shards."""
 
     def transforms(self, database: Database) -> Lookup | None:
-        """Finds the transforms that specs name; None: they name none."""
+        """Finds the transforms that specs name; None: the service stores no transforms."""
         return None
 
     def routers(self, service: Service) -> Sequence[APIRouter]:
@@ -47,7 +47,7 @@ class Guest:
         return ()
 
     def own_id(self, job_id: str) -> str:
-        """The id of a job in this service, from that id or the guest's id for the job."""
+        """The id of a job in this service. ``job_id``: this id, or the guest's id for the job."""
         return job_id
 
     def reads_itself(self, path: str) -> bool:
@@ -102,7 +102,8 @@ class Service(ClosesOnExit):
     def start(self) -> None:
         """Start this replica's threads."""
         self.shards.remove_left()
-        # They end in the reverse order: the dispatcher after those that give it jobs.
+        # The threads end in the reverse order: the dispatcher ends after the threads that give it
+        # jobs.
         self.feed.start()
         self.dispatcher.start()
         self._ending.callback(self.dispatcher.close)

@@ -32,7 +32,7 @@ class TurnThread(ClosesOnExit):
 
     @abstractmethod
     def _turn(self) -> float:
-        """Do the waiting work; return the seconds until there may be more."""
+        """Do the waiting work; return the seconds until there may be more work."""
 
     def turn(self) -> float:
         """Take a turn. An error of any kind is logged, and the next turn tries again."""

@@ -1,7 +1,8 @@
 """Opens the database, brings it up to date, and provides reading and writing transactions.
 
 :class:`Database` has two kinds of transaction, one that reads and one that writes. Under SQLite all
-writing transactions exclude each other; under PostgreSQL those of one name do.
+writing transactions exclude each other; under PostgreSQL, writing transactions of the same name
+exclude each other.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Database(ClosesOnExit):
     def rows(
         self, query: Select[*tuple[Any, ...]], values: Mapping[str, Any] | None = None
     ) -> Sequence[Row[*tuple[Any, ...]]]:
-        """All rows of one query. ``values``: of its parameters."""
+        """All rows of one query. ``values``: the values of the query's parameters."""
         with self._connected() as connection:
             return connection.execute(query, values or {}).all()
 
@@ -96,8 +97,8 @@ class Database(ClosesOnExit):
 
     @contextlib.contextmanager
     def _own_turn(self) -> Iterator[None]:
-        # SQLite has no queue for its lock: a thread that waits sleeps for up to 100 ms, and one
-        # that has just written is ahead of it.
+        # SQLite has no queue for its lock: a thread that waits sleeps for up to 100 ms, and
+        # meanwhile a thread that has just written takes the lock again.
         is_ours = self.dialect == "sqlite" and self._turn.acquire(timeout=BUSY_MS_MAX / 1000)
         try:
             yield
@@ -109,8 +110,8 @@ class Database(ClosesOnExit):
         try:
             return self.engine.connect()
         # pg8000 passes on the OSError if a server sends nothing at all, and raises KeyError for an
-        # answer that is not PostgreSQL's. While a server is away, another program may have its
-        # port, or the kernel may connect a client that gets this port as its own with itself.
+        # answer that is not PostgreSQL's. While a server is away, another program may listen on its
+        # port, or the kernel may give this port to the client, which then connects to itself.
         except (KeyError, OSError) as error:
             raise OperationalError("connect", {}, error) from error
 
@@ -198,7 +199,7 @@ def _sqlite(url: URL) -> Engine:
             path.touch(mode=0o600)
     engine = create_engine(
         url,
-        # None: the handler of "begin" below begins transactions, not the module sqlite3.
+        # None: the handler of "begin" below begins transactions; the module sqlite3 begins none.
         connect_args={"timeout": BUSY_MS_MAX / 1000, "isolation_level": None},
         pool_size=20,
         max_overflow=30,
@@ -226,8 +227,9 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _write_ahead(cursor: Any) -> None:
-    """Switch the database to write-ahead logging. If two connections request this for a new file at
-    the same time, they would wait for each other, so SQLite refuses one of them at once."""
+    """Switch the database to write-ahead logging. If two connections request this mode for a new
+    file at the same time, each would wait for the other, so SQLite refuses one of the requests at
+    once."""
     failures = Failures(BUSY)
     while True:
         try:

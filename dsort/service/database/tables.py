@@ -38,9 +38,9 @@ from dsort.storage.registry import parse_address
 class AnyText(TypeDecorator[str]):
     """A column of text of at most ``length`` characters; None: of any length.
 
-    Any text can be stored, because otherwise the end of a job might not be: an error may hold a
-    file name that is not UTF-8, or a NUL, which PostgreSQL lacks. Both are stored as escapes.
-    Requests with such text are refused earlier."""
+    Any text can be stored. Otherwise the end of a job could fail to be stored, because an error may
+    hold a file name that is not UTF-8, or a NUL, which PostgreSQL refuses. Both are stored as
+    escapes. Requests with such text are refused earlier."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = String
     cache_ok = True
@@ -91,9 +91,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
     output_uri: Annotated[str, Column(AnyText())]
     claims: Annotated[Claims | None, Column(_Json)]
     """The names that the job writes: [[bucket URI, template], ...], as in ``naming.overlap``; None
-    if they are known only once its key map is read."""
+    if the names are known only once the key map is read."""
     file_uris: Annotated[Sequence[str] | None, Column(_Json)] = ()
-    """Files of this machine that the spec names, with links resolved; None: any that is allowed."""
+    """Files of this machine that the spec names, with links resolved; None: any allowed file."""
     schedule_id: Annotated[str | None, Column(AnyText(64))] = None
     due_at: Annotated[float | None, Column(Double)] = None  # of a schedule's run
     after_commit: Annotated[Json | None, Column(_Json)] = None
@@ -112,7 +112,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     """[{phase, seconds, shards, records, bytes}, ...]"""
     warning_count: Annotated[int, Column(Integer)] = 0
     begun_at: Annotated[float | None, Column(Double)] = None
-    """When it was taken from the queue: it runs since then."""
+    """When the job left the queue and began to run."""
     started_at: Annotated[float | None, Column(Double)] = None
     ended_at: Annotated[float | None, Column(Double)] = None
     # -- the process that runs it --
@@ -162,7 +162,7 @@ jobs = Table(
     metadata,
     *_columns_of(JobRow),
     UniqueConstraint("owner", "idempotency_key"),
-    # All columns that places in the queue are counted by, so that no long row is read for them.
+    # All columns that the counting of places in the queue needs, so that it reads no long rows.
     Index("ix_jobs_queue", "state", "priority", "owner", "number", "kind"),
     Index("ix_jobs_owner_number", "owner", "number"),
     Index("ix_jobs_schedule_number", "schedule_id", "number"),
@@ -316,7 +316,7 @@ def split_uris(text: str) -> list[str]:
 
 
 def paths_of(uris: Iterable[str]) -> list[str]:
-    """The paths of those URIs that belong to directories and files."""
+    """The paths of the URIs of directories and files; other URIs are left out."""
     return [parse_address(uri).path for uri in uris if uri.startswith("file://")]
 
 

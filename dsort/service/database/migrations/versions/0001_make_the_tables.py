@@ -12,7 +12,8 @@ from sqlalchemy import insert
 from dsort.service.database.tables import locks, metadata
 
 # Until a release, a change of the tables gives this revision another id, so that a database with
-# other tables is refused. The id must not begin with an older one: Alembic would take it for that.
+# other tables is refused. The id must not begin with an older id, because Alembic would take the
+# new id for the older one.
 revision = "queue_index"
 down_revision = None
 branch_labels = None
