@@ -2,7 +2,8 @@
 buckets, objects and shards.
 
 In ``/v1/records/BUCKET/NAME`` the bucket is one part of the path: a name as in a spec, or a URI
-with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` it is all that follows.
+with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` the bucket is the whole rest of
+the path.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ PATH_BYTES_MAX: Final = 8192
 
 
 class Asking(Struct, frozen=True):
-    """The caller of a request for a place, and its terms. ``provider``: of the bucket, if the
-    request names one. ``writes``: whether the place is an output of
-    the request."""
+    """The caller of a request for a place, and the rules for the request. ``provider``: the
+    bucket's provider, if the request names one. ``writes``: whether the request writes to the
+    place."""
 
     identity: Identity
     config: ServiceConfig
@@ -66,7 +67,7 @@ class Asking(Struct, frozen=True):
 
 class ObjectPlace(Struct, frozen=True):
     """A bucket that the caller may use, or an object in it. ``uri``: of the bucket, as in tokens.
-    ``name``: "" for the bucket itself. ``asked``: the bucket in the caller's terms."""
+    ``name``: "" for the bucket itself. ``asked``: the bucket as the caller names it."""
 
     ref: BucketRef
     uri: str
@@ -83,8 +84,7 @@ class ObjectPlace(Struct, frozen=True):
         return open_bucket(ref, root=run.root, limits=limits, policy=self.policy())
 
     def policy(self, file_uris: Iterable[str] = ()) -> FetchPolicy:
-        """The fetch policy with the places where the bucket's files may really be. ``file_uris``:
-        other files that are read."""
+        """The fetch policy for this bucket alone. ``file_uris``: further files that may be read."""
         return policy_of_bucket(self.uri, self.asking.policy, file_uris)
 
     @property
@@ -94,8 +94,8 @@ class ObjectPlace(Struct, frozen=True):
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket in the caller's own words, for messages: clients read in them whether the
-        bucket or the object is missing."""
+        """The bucket as the caller names it, for messages: from a message, AIStore's clients decide
+        whether the bucket or the object is missing."""
         provider = self.asking.provider
         return f"{provider}://{self.asked}" if provider else self.uri
 
@@ -106,9 +106,9 @@ class ObjectPlace(Struct, frozen=True):
 
 
 def object_of_path(path: bytes, asking: Asking) -> ObjectPlace:
-    """The object that the path of a request names, as it was sent, without the part before the
-    bucket. ``SpecError`` if no object can have the name; ``ForbiddenError`` if the caller may not
-    use the bucket, whether it exists or not."""
+    """The object that a request names. ``path``: the path as the client sent it, from the bucket
+    on. ``SpecError`` if no object can have the name; ``ForbiddenError`` if the caller may not use
+    the bucket, whether it exists or not."""
     bucket, slash, name = path.partition(b"/")
     if not slash or not name:
         raise SpecError("no object is named", hint="the path ends in /BUCKET/NAME")
@@ -153,7 +153,7 @@ def _allow(uri: str, asking: Asking) -> None:
         what = "output" if asking.writes else "input"
         raise ForbiddenError(
             f"the token of {identity.name} is not for the {what} {uri}",
-            hint="`dsort token ls` shows what each token is for",
+            hint="`dsort token ls` shows the buckets of each token",
         )
 
 
@@ -165,8 +165,8 @@ def _text(part: bytes, field: str) -> str:
 
 
 def sent_path(request: HTTPConnection) -> bytes:
-    """The path of a request as it was sent. The path as the web server decodes it is not used,
-    because there encoded slashes look like other slashes."""
+    """The path of a request as the client sent it. In the path that the web server decodes, encoded
+    slashes look like other slashes."""
     path: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     return path.partition(b"?")[0]
 
@@ -213,7 +213,8 @@ class PageAsked(Struct, frozen=True):
         return cls(prefix=prefix, after=after, listing=listing if after else "", size=size)
 
     def check(self) -> None:
-        """``SpecError`` for a prefix that no name can have, and for texts that are too long."""
+        """``SpecError`` for a prefix with which no name can begin, and for texts that are too
+        long."""
         problems = [
             SpecProblem(name, f"has more than {TEXT_BYTES_MAX:,} bytes")
             for name, text in (("prefix", self.prefix), ("continuation_token", self.after))
@@ -393,14 +394,15 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
     names = sorted(each.name for each in os.scandir(root) if each.is_dir()) if root.is_dir() else ()
     refs = [BucketRef("", name) for name in names if not name.startswith(".")]
     for pattern in policy.allow:
-        # The places below a pattern may be buckets, and it itself none: hf://datasets/USER.
+        # A pattern may name no bucket, although the places below it are buckets, as in
+        # hf://datasets/USER.
         with contextlib.suppress(SpecError):
             refs += [] if has_wildcard(pattern) else [parse_address(pattern)]
     fetch = policy.fetch_policy()
     for ref in refs:
         try:
             yield check_bucket(ref, policy, fetch)
-        except (ForbiddenError, SpecError):  # a directory of the service itself, or behind a link
+        except (ForbiddenError, SpecError):  # the service's own directory, or behind a link
             continue
 
 

@@ -49,8 +49,8 @@ END_S_MAX: Final = 5.0
 
 
 class Forks(ClosesOnExit):
-    """The process that makes a fork for each order. It is started when it is first needed, and
-    again after its death. ``module``: its program."""
+    """The process that makes a fork for each order. The first order starts the process, and so does
+    the next order after its death. ``module``: its program."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -158,7 +158,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(RUNNING_MAX)
-        # A line lasts while requests hold it.
+        # A line is dropped when no request holds it any more.
         self._lines: WeakValueDictionary[str, _Line] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -176,8 +176,8 @@ class Turns:
             line.waiting += 1
             try:
                 async with asyncio.timeout(WAIT_S_MAX):
-                    # In this order: a client that waits for its own turns is not in the line of
-                    # all, where others would have to wait behind it.
+                    # In this order: a client that waits for its own turns does not yet wait for the
+                    # turns of all, where other clients would have to wait behind it.
                     await turn.enter_async_context(line.own)
                     await turn.enter_async_context(self._all)
             except TimeoutError:
@@ -250,7 +250,7 @@ class ShardProcesses(ClosesOnExit):
         self, order: Mapping[str, Any], name: str, gone: Gone, *, seconds_max: float
     ) -> tuple[MadeFile, ExitStack]:
         """(the file ``name`` that a process makes from ``order``, the object to close in the end).
-        ``ShardProblemError``, ``DsortError`` if it could not be made."""
+        ``ShardProblemError``, ``DsortError`` if the file could not be made."""
         directory = await anyio.to_thread.run_sync(self._directory)
         with ExitStack() as ends:
             ends.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -299,7 +299,7 @@ class ShardProcesses(ClosesOnExit):
         except TimeoutError:
             raise TransformError(
                 f"to work on the shard took longer than {seconds_max:.0f} s",
-                hint="`dsort transform` and `dsort cat` have all the time that it takes",
+                hint="`dsort transform` and `dsort cat` have no limit of time",
             ) from None
         finally:
             transport.close()
@@ -334,15 +334,15 @@ def _refuse_problem(answer: bytes) -> None:
     except (LookupError, TypeError, ValueError):
         raise WorkerLostError(
             "the process that worked on the shard died",
-            hint="memory may have run out: `dsort transform` uses more of it",
+            hint="memory may have run out: `dsort transform` may use more memory",
         ) from None
     raise ShardProblemError(document)
 
 
 class MemberPart(Struct, frozen=True):
-    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; they begin at byte ``at`` of
-    ``made``. ``status``: 200 for the whole member, 206 for a range of it, 416 for a range outside
-    of it."""
+    """Bytes ``start`` to ``stop`` of a member of ``size_bytes``; these bytes begin at byte ``at``
+    of ``made``. ``status``: 200 for the whole member, 206 for a range of it, 416 for a range
+    outside of it."""
 
     made: MadeFile
     at: int

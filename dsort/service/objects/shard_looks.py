@@ -1,6 +1,6 @@
 """The answers that the process of a shard writes for users who inspect a shard or a bucket.
 
-All input may have been written by anyone. Memory and the size of the answer are bounded, whatever
+A stranger may have written any input. So memory and the size of the answer are bounded, whatever
 the shard contains.
 """
 
@@ -160,7 +160,7 @@ def _member(record: Record, name: str, size_bytes: int) -> dict[str, Any]:
 
 
 def short(name: str) -> str:
-    """``name``, cut where it is longer than any that is shown whole."""
+    """``name``, cut after ``NAME_CHARACTERS_MAX`` characters."""
     return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 
@@ -171,7 +171,7 @@ def shown_record(record: Record, left: int) -> tuple[dict[str, Any], int]:
     for name, member in zip(record.sizes, document["members"], strict=False):
         try:
             head = record.read(name, 0, SHOWN_BYTES_MAX)
-        except InputError as error:  # an error of this member alone
+        except InputError as error:  # only this member cannot be read
             member |= {"kind": "bytes", "problem": error.message}
             continue
         preview = preview_of(name, head, member["size_bytes"])
@@ -211,18 +211,18 @@ def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
 
 # -- how a member is shown: as a picture, a sound, JSON, text, or plain bytes ------------------
 
-# The bytes decide, not the name. Only those pictures and sounds count as such that a browser
-# decodes to nothing but pixels and samples: SVG and HTML are documents, which may run code, so they
-# are shown as text.
+# The bytes decide, not the name. A member is a picture or a sound only if browsers decode it to
+# nothing but pixels or samples. SVG and HTML are documents, which may run code, so they are shown
+# as text.
 
 Kind = Literal["image", "audio", "json", "text", "bytes"]
 
 SHOWN_BYTES_MAX: Final = 256 << 10
-"""Of one member, sent with the records that are shown; the rest is requested separately."""
+"""The most bytes of one member in a list of records. The page requests the rest separately."""
 TEXT_BYTES_MAX: Final = 16 << 10
 HEX_BYTES_MAX: Final = 256
 IMAGE_PIXELS_MAX: Final = 64 << 20
-"""A few bytes can claim to be a picture of any size: larger pictures are not decoded."""
+"""A few bytes can declare a picture of any size. The page does not decode larger pictures."""
 
 _TEXT_CONTROLS: Final = frozenset("\t\n\r\f")
 _JPEG_SIZES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
@@ -302,14 +302,15 @@ def _audio(name: str, head: bytes) -> str:
 
 
 def _image(head: bytes) -> tuple[str, int, int] | None:
-    """(media type, width, height) from the header; None if it is no picture, or lacks them."""
+    """(media type, width, height) from the header; None if ``head`` is no picture, or has no
+    size."""
     if head.startswith(b"\x89PNG\r\n\x1a\n") and len(head) >= 24:
         return "image/png", _big(head, 16, 4), _big(head, 20, 4)
     if head.startswith((b"GIF87a", b"GIF89a")) and len(head) >= 10:
         return "image/gif", _little(head, 6, 2), _little(head, 8, 2)
     if head.startswith(b"BM") and len(head) >= 26 and _little(head, 14, 4) >= 40:
         height = _little(head, 22, 4)
-        # Stored from the top down.
+        # The height is negative if rows are stored from the top down.
         return "image/bmp", _little(head, 18, 4), min(height, 2**32 - height)
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP" and len(head) >= 30:
         return _webp(head)
@@ -348,7 +349,8 @@ def _jpeg(head: bytes) -> tuple[str, int, int] | None:
 
 
 def _avif(head: bytes) -> tuple[str, int, int] | None:
-    """The largest size in the file, which has sizes of the picture, its parts and its thumbnail."""
+    """The largest size in the file: a file may have sizes of the picture, of its parts and of a
+    thumbnail."""
     sizes, at = [], head.find(b"ispe")
     while at >= 0 and at + 16 <= len(head):
         sizes.append((_big(head, at + 8, 4), _big(head, at + 12, 4)))

@@ -1,7 +1,7 @@
 """The process that forks for each shard: ``python -m dsort.service.objects.shard_main``.
 
-The process has the engine loaded, which takes most of the time of a look at a shard. The service
-sends it, over a socket, the directory of an order and the pipe for the answer.
+The process loads the engine once, because this takes most of the time of a look at a shard. Over a
+socket, the service sends the process the directory of an order and the pipe for the answer.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ Work = Callable[[Path, Order], None]
 """Carries out an order in its directory."""
 
 FILE_BYTES_MAX: Final = 16 << 30
-"""Of any file that the job writes: steps may make large outputs from small inputs."""
+"""The most bytes of a file that an order writes: steps may make large outputs from small inputs."""
 INDEXES_BYTES_MAX: Final = 256 << 20
 KEPT_FROM_BYTES: Final = 1 << 20
 """The index of a smaller shard is not kept: the whole shard is read as fast as its index."""
 PR_SET_PDEATHSIG: Final = 1
 OOM_SCORE: Final = 500
 OURS: Final = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "OMP_NUM_THREADS": "1"}
-"""Variables with which this process starts sooner, and has no threads that prevent it from forking.
-They are not meant for the code that it runs."""
+"""Variables with which this process starts sooner, and has no threads, which would prevent a fork.
+Users' code does not get these variables."""
 
 
 def main(works: Mapping[str, Work]) -> int:
-    """For each order, make a fork that carries it out with one of ``works``. This ends when the
-    service closes the socket that is our standard input."""
+    """For each order, make a fork that carries it out with one of ``works``. The function returns
+    when the service closes the socket, which is standard input."""
     control = socket.socket(fileno=os.dup(0))
     # Output that users' code prints must not get into the answer.
     with open(os.devnull, "r+b") as nowhere:
@@ -89,9 +89,9 @@ def main(works: Mapping[str, Work]) -> int:
 
 
 def _load_store(directory: Path) -> None:
-    """Load the libraries of the store of an order here, because every child would load them again:
-    those of S3 take longer than most looks."""
-    with contextlib.suppress(Exception):  # the child reports it
+    """Load the libraries of the store that an order names, because otherwise every child would load
+    them. The libraries of S3 take longer than most looks."""
+    with contextlib.suppress(Exception):  # the child reports the error
         store = store_of(_ref_of(json.loads((directory / ORDER_FILE).read_bytes())).scheme)
         if store is not None:
             store.load()
@@ -103,7 +103,7 @@ def _done(works: Mapping[str, Work], directory: Path, answer: int, *, parent: in
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before this process had requested to end with it
+    if os.getppid() != parent:  # the parent ended before the call above took effect
         return 1
     os.write(answer, b"%d\n" % os.getpid())
     said: dict[str, Any] = {}
@@ -209,7 +209,7 @@ WORKS: Final[Mapping[str, Work]] = {
     "shown": _of_shard(shard_looks.shown),
     "view": _look_at_view,
 }
-"""By ``look`` of an order."""
+"""The work for each value of ``look`` in an order."""
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ from dsort.storage.small_objects import read_bytes, read_small
 
 MANIFEST_BYTES_MAX: Final = 1 << 28
 WHOLE_BYTES: Final = 8 << 20
-"""A file of at most this size is read at once, and compared with its XXH3. A view has such files
-unless its shards have 300,000 records each."""
+"""A file of at most this size is read at once, and compared with its XXH3. Larger files are those
+of shards with more than about 300,000 records."""
 PAGE_BYTES_MAX: Final = 4 << 20
-"""Of an answer: a page with longer records has fewer of them."""
+"""The most bytes of an answer: a page of long records has fewer records."""
 RECORD_BYTES_MAX: Final = 1 << 20
 LITERAL_BYTES_MAX: Final = 64 << 10
 _HINT: Final = "make the view again"
@@ -63,7 +63,7 @@ def view_page(files: Bucket, inputs: Bucket, order: Order) -> Iterator[bytes]:
         raise NotFoundError(f"job {job_id} is finished and has no manifest", hint=hint) from None
     manifest = parse_manifest(stored)
     if manifest.job_id != job_id or manifest.spec.output != "view":
-        raise InputError(f"the manifest of job {job_id} is that of something else", hint=_HINT)
+        raise InputError(f"the manifest of job {job_id} is not that of its view", hint=_HINT)
     view = _View(manifest, files, inputs)
     rows: list[dict[str, Any]] = []
     left = PAGE_BYTES_MAX
@@ -102,8 +102,9 @@ def _range(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
 
 
 class _View(ViewBucket):
-    """A view of which some records are read. A shard whose records say themselves where they end
-    is cut down to these records; of any other, the whole file of the view is read."""
+    """A view of which some records are read. Where a container has no header and no list of
+    entries, only the rows of these records are read; for other containers the whole file of the
+    view is read."""
 
     def __init__(self, manifest: Manifest, files: Bucket, inputs: Bucket) -> None:
         super().__init__(manifest, files, inputs)
@@ -120,7 +121,7 @@ class _View(ViewBucket):
                 raise UnsafeNameError(text, hint=_HINT) from None
 
     def records(self, first: int, stop: int) -> Iterator[ViewRecord]:
-        """Records ``first`` to ``stop``, as far as there are so many."""
+        """Records ``first`` to ``stop``, fewer at the end of the view."""
         begin = 0
         for shard, stored in self._shards:
             at, end = max(first - begin, 0), min(stop - begin, shard.records)
@@ -156,14 +157,15 @@ class _View(ViewBucket):
             known = self._inputs_known[number] if number < len(self._inputs_known) else None
             if known is None or int(rows.length[row]) > known.bytes - begin:
                 where = f"byte {begin:,} of {known.name}" if known else f"input {number:,}"
-                text = f"record {int(rows.record[row]):,} is at {where}, which there is not"
+                text = f"record {int(rows.record[row]):,} is at {where}, which does not exist"
                 raise CorruptShardError(stored.name, 0, text)
         ends = [ViewRows.literal(ending)] if ending else []
         return Extents.of(ViewRows.concat([rows, *ends]), schema)
 
     @contextlib.contextmanager
     def _places(self, name: str) -> Iterator[None]:
-        """Corrupt bytes of the shard ``name`` are those of an input."""
+        """An error about corrupt bytes of the shard ``name`` becomes an error about the input that
+        has these bytes."""
         try:
             yield
         except CorruptShardError as error:
@@ -174,12 +176,12 @@ class _View(ViewBucket):
             raise MissingShardError(f"a part of the view is gone: {error}", hint=_HINT) from None
 
     def stat(self, name: str) -> ObjectInfo:
-        """A shard, or as much of it as is read."""
+        """A shard, or the part of it that is read."""
         cut = self._cut.get(name)
         return super().stat(name) if cut is None else ObjectInfo(name, int(cut.at[-1]), 0, "cut")
 
     def extents(self, name: str) -> Extents:
-        """Where the bytes of a shard are, or of as much of it as is read."""
+        """The places of the bytes of a shard, or of the part of it that is read."""
         return self._cut[name] if name in self._cut else super().extents(name)
 
 
@@ -188,7 +190,8 @@ def _key(shard: str, number: int) -> str:
 
 
 def _renumbered(record: ViewRecord, shard: str, number: int, own: int) -> ViewRecord:
-    """A record that has no key but its number, which is ``own`` and not ``number``."""
+    """A record whose key is made of its number: the key gets the number ``own`` in place of
+    ``number``."""
     known, key = position_key(shard, number), position_key(shard, own)
     ranges = tuple(
         replace(part, member=key + part.member.removeprefix(known)) for part in record.ranges
