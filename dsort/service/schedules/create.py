@@ -60,15 +60,15 @@ class JobMaker:
 
     def uris(self, definition: ScheduleDefinition, identity: Identity) -> tuple[str, str]:
         """(input, output): the part of the buckets' URIs that all runs share. ``ForbiddenError`` if
-        ``identity`` may not use the priority, or these buckets, which are those of one run."""
+        ``identity`` may not use the priority, the buckets of a sample run, or the shared part."""
         spec = definition.spec
         self._allowed(render(spec, SAMPLE), identity, priority=definition.priority)
         shared = self._allowed(render(with_shared_buckets(spec), SAMPLE), identity)
         return shared.input_uri, shared.output_uri
 
     def make(self, row: ScheduleRow, due_s: float) -> JobRow:
-        """The job of the run that is due then. ``DsortError`` if the owner may not submit it, or
-        the spec is not valid (any more)."""
+        """The job of the run that is due at ``due_s``. ``DsortError`` if the owner may not submit
+        the job, or the spec is no longer valid."""
         definition = row.definition
         identity = self.identity_of(row.owner)
         if identity is None:
@@ -78,7 +78,7 @@ class JobMaker:
             )
         if not identity.at_least(SUBMITTER):
             raise ForbiddenError(
-                f"{row.owner}, which owns the schedule, is a {identity.role} by now",
+                f"{row.owner}, which owns the schedule, is now a {identity.role}",
                 hint="make the schedule again with another token",
             )
         values = values_of(definition, due_s, row.run_count)
@@ -107,7 +107,8 @@ class JobMaker:
     def _after_commit(
         self, row: ScheduleRow, values: RunValues, new: JobRow, identity: Identity
     ) -> dict[str, Any]:
-        """What the job's process does once the result is committed; see ``retention``."""
+        """The work that the job's process does after the commit of the result; see
+        ``retention``."""
         definition = row.definition
         pointer = None
         name = pointer_name(definition)
@@ -218,7 +219,7 @@ def _when(mapping: Mapping[str, Any], definition: ScheduleDefinition | None) -> 
 
 
 def _path_of(path: str, definition: ScheduleDefinition | None) -> str:
-    """The place, in the schedule, of a problem that is at ``path`` in the spec."""
+    """The path, in the schedule, of a problem at ``path`` in the spec."""
     if definition is not None and path.partition(".")[0] in definition.hooks:
         return path
     return f"spec.{path}" if path else "spec"
@@ -231,14 +232,12 @@ def _try_out(
 ) -> LoadedSpec:
     given = [name for name in HOOKS if spec.get(name) is not None]
     if given:
-        hint = "write it beside the spec of the schedule, not in the spec"
+        hint = "set the field in the schedule, not in its spec"
         raise SpecError([SpecProblem(name, "belongs to the schedule", hint) for name in given])
     loaded = check({**render(spec, SAMPLE), **hooks})
     with_shared_buckets(spec)
     if loaded.spec.dry_run:
-        raise SpecError(
-            [SpecProblem("dry_run", "a schedule runs jobs and makes no plans: leave it out")]
-        )
+        raise SpecError([SpecProblem("dry_run", "a schedule makes no plans: leave the field out")])
     return loaded
 
 
@@ -275,7 +274,7 @@ _INPUT_FIELDS: Final = ("input_bck", "bck", "input_format", "inputs")
 
 
 class _TookTooLongError(Exception):
-    """The check took too long: nothing is known of the inputs."""
+    """The check took too long, and has found nothing about the inputs."""
 
 
 def warnings_of_inputs(
@@ -283,7 +282,7 @@ def warnings_of_inputs(
 ) -> tuple[str, ...]:
     """The problems of a schedule's inputs today, such as a prefix without any shard. Empty if each
     run has other inputs, or if the check takes too long. ``written``: the spec with its
-    placeholders. ``spec``: the same, rendered for any run."""
+    placeholders. ``spec``: this spec, rendered for a sample run."""
     if has_placeholder(to_json([written.get(name) for name in _INPUT_FIELDS])):
         return ()
     if spec.ingest is not None or spec.amend is not None:

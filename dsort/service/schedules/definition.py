@@ -124,7 +124,7 @@ def _overlap(value: object) -> object:
     if value == "queue":
         raise FieldError(
             'cannot be "queue"',
-            '"skip" leaves out what is due while an earlier job runs, "replace" stops that job',
+            '"skip" leaves out due times while an earlier job runs, "replace" stops that job',
         )
     return value
 
@@ -147,8 +147,8 @@ class ScheduleDefinition(BaseModel):
         description="The job's spec. In its buckets, names, prefixes, seed and description, "
         "{{date}} is the date of the run in the schedule's time zone (2026-11-20), {{run_id}} its "
         "due time in UTC (20261120T020000Z) and {{epoch}} how many jobs the schedule has made "
-        "before (0, 1, ...). A shuffle without a seed takes the run_id: a fresh order each time "
-        "that can be had again."
+        "before (0, 1, ...). A shuffle without a seed takes the run_id: each run has a fresh "
+        "order, which can be made again."
     )
     cron: Annotated[str, AfterValidator(_cron)] | None = Field(
         default=None,
@@ -158,9 +158,9 @@ class ScheduleDefinition(BaseModel):
     )
     every: Annotated[str, AfterValidator(_interval)] | None = Field(
         default=None,
-        description="How often: 90m, 6h, 1d, 2w, or ISO 8601. Whole days keep the time on the "
-        "clock when it is put forward or back; hours and minutes are time that passes. Counted "
-        "from start_at, or else from when the schedule was made.",
+        description="How often: 90m, 6h, 1d, 2w, or ISO 8601. Whole days keep the local time "
+        "when the clock is put forward or back; hours and minutes are elapsed time. Intervals "
+        "count from start_at, or else from the moment when the schedule was made.",
         examples=["6h"],
     )
     timezone: Annotated[str, AfterValidator(_timezone)] = Field(
@@ -171,19 +171,21 @@ class ScheduleDefinition(BaseModel):
     paused: bool = Field(default=False, description="Whether the schedule is paused.")
     catch_up: Annotated[CatchUp, BeforeValidator(_catch_up)] = Field(
         default="last",
-        description="What is made up of the due times that were missed while the service was "
-        "down, or the schedule paused: none of them, or the last one.",
+        description="Which due times get a job afterwards, if the service was down or the "
+        "schedule was paused: none of the missed due times, or the last of them.",
     )
     overlap: Annotated[Overlap, BeforeValidator(_overlap)] = Field(
         default="skip",
-        description="What happens at a due time while an earlier job of the schedule is not "
-        "over. skip: nothing; replace: the earlier one is stopped first.",
+        description="What happens at a due time if an earlier job of the schedule has not "
+        "ended. skip: nothing; replace: the earlier job is stopped first.",
     )
     start_at: Annotated[str, AfterValidator(_moment)] | None = Field(
-        default=None, description="Not due before this moment.", examples=["2026-12-01T00:00:00Z"]
+        default=None,
+        description="The schedule is not due before this moment.",
+        examples=["2026-12-01T00:00:00Z"],
     )
     end_at: Annotated[str, AfterValidator(_moment)] | None = Field(
-        default=None, description="Not due after this moment."
+        default=None, description="The schedule is not due after this moment."
     )
     retain: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None,
@@ -194,7 +196,7 @@ class ScheduleDefinition(BaseModel):
     latest: Annotated[bool | str, BeforeValidator(_latest)] = Field(
         default=True,
         description="Whether PREFIX/latest.json in the output bucket names the newest "
-        "result. A text is the prefix; true: as much of the outputs' names as all runs share.",
+        "result. A text is the prefix; true: the part of the outputs' names that all runs share.",
     )
     on_success: Hook | None = Field(
         default=None, description="The receiver of a notice when one of its jobs has finished."
@@ -205,7 +207,7 @@ class ScheduleDefinition(BaseModel):
         "submitted.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Of its jobs: higher goes first. Above 0 it is for admins."
+        default=0, description="Priority of its jobs: higher starts first. Above 0: for admins."
     )
     labels: Annotated[
         tuple[Annotated[str, AfterValidator(_label)], ...],
@@ -241,12 +243,12 @@ class ScheduleDefinition(BaseModel):
         return hooks_of(self.on_success, self.on_failure)
 
     def stored(self) -> dict[str, Any]:
-        """The definition in JSON types. Parsing it gives an equal one."""
+        """The definition in JSON types. Parsing these gives an equal definition."""
         return self.model_dump(mode="json")
 
 
 SUBMITTED, SKIPPED, REFUSED, WAITING = "submitted", "skipped", "refused", "waiting"
-"""The outcome of a due time. ``waiting``: for the job that it replaces to end."""
+"""The outcome of a due time. ``waiting``: the run waits for the end of the job that it replaces."""
 
 
 class ScheduleRow(Struct, frozen=True, kw_only=True):
@@ -254,8 +256,8 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
 
     ``input_uri`` and ``output_uri``: the part of the bucket URIs that all runs share.
     ``next_due_at``: the first due time that has not been handled; while the schedule is paused,
-    this is the first one that it missed. ``unreadable``: why the stored definition is invalid;
-    ``definition`` then holds only the name.
+    this is the first due time that it missed. ``unreadable``: why the stored definition is invalid.
+    An invalid schedule has a ``definition`` with only the name.
     """
 
     schedule_id: str
@@ -283,7 +285,7 @@ class ScheduleRow(Struct, frozen=True, kw_only=True):
 
 class RunRow(Struct, frozen=True, kw_only=True):
     """One row of ``tables.schedule_runs``: the outcome of a due time. ``job_state``, ``job_error``:
-    the present state of its job, if the query asked for it; None once the job is removed."""
+    the present state of the run's job, if the query reads it; None when the job is removed."""
 
     number: int
     schedule_id: str

@@ -1,5 +1,5 @@
-"""When a schedule is due: pure functions of a definition and moments (seconds since 1970); and cron
-expressions as in ``crontab(5)``, and intervals.
+"""The due times of a schedule: pure functions of a definition and moments (seconds since 1970). And
+the parsers of cron expressions, as in ``crontab(5)``, and of intervals.
 
 CronSim finds the times of cron expressions in their time zone. Intervals that are not of whole days
 are elapsed time, whatever the local clock shows.
@@ -29,8 +29,8 @@ COUNTED_MAX = 1000
 
 
 class Missed(Struct, frozen=True):
-    """The newest due time of a period (None without any), and the number of earlier ones.
-    ``at_least``: that number is a lower bound."""
+    """The newest due time of a period (None if the period has no due time), and the number of
+    earlier due times. ``at_least``: the number is a lower bound."""
 
     newest_s: float | None
     earlier: int
@@ -39,7 +39,7 @@ class Missed(Struct, frozen=True):
 
 def next_due(definition: ScheduleDefinition, *, anchor_s: float, after_s: float) -> float | None:
     """The first due time after ``after_s``; None if there is none. ``anchor_s``: when the schedule
-    was made; intervals are counted from then, unless the schedule has a ``start_at``."""
+    was made. Intervals count from ``start_at``, or from ``anchor_s`` without one."""
     return next(due_times(definition, anchor_s=anchor_s, after_s=after_s), None)
 
 
@@ -78,7 +78,8 @@ def missed(
     if len(oldest) <= COUNTED_MAX:
         newest_s = oldest[-1] if oldest else None
         return Missed(newest_s, max(len(oldest) - 1, 0), at_least=False)
-    # Too many to list: search backwards, over a longer span each time, until there is one.
+    # Too many due times to list: search backwards, over longer and longer spans, until a span has a
+    # due time.
     span_s = 3600.0
     while True:
         found = deque(until_now(max(after_s, now_s - span_s)), maxlen=1)
@@ -93,7 +94,8 @@ def date_of(definition: ScheduleDefinition, due_s: float) -> str:
 
 
 def run_id_of(due_s: float) -> str:
-    """The id of the run that is due then, in UTC: ``20261120T020000Z``. Sorts by time."""
+    """The id of the run that is due at ``due_s``, in UTC: ``20261120T020000Z``. Ids sort by
+    time."""
     return datetime.fromtimestamp(due_s, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
@@ -102,7 +104,8 @@ def _times(definition: ScheduleDefinition, anchor_s: int, after_s: int) -> Itera
     first ones may be before ``after_s``."""
     zone = definition.zone
     if definition.cron is not None:
-        # In numbers, so that CronSim treats all expressions alike where the clock is changed.
+        # CronSim gets numbers only, so that it treats all expressions alike when the clock is
+        # changed.
         found = CronSim(cron_in_numbers(definition.cron), datetime.fromtimestamp(after_s, zone))
         return (due.timestamp() for due in found)
     interval = parse_interval(definition.every or "")
@@ -163,8 +166,8 @@ _TEXT_MAX = 500
 
 def cron_in_numbers(text: str) -> str:
     """The cron expression ``text`` with numbers only, for CronSim. A field of days that begins with
-    ``*`` keeps it, because it makes cron join the two fields of days by "and". ``ValueError`` names
-    the field that is wrong, and the mistake."""
+    ``*`` keeps the ``*``, with which cron joins the two fields of days by "and". ``ValueError``
+    names the field that is wrong, and the mistake."""
     # CronSim reports a mistake only as "Bad minute", and accepts what crontab(5) does not have: a
     # sixth field, L, #.
     if len(text) > _TEXT_MAX:

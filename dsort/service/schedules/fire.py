@@ -1,8 +1,8 @@
 """Firing: submit the job of a due time exactly once, with any number of replicas, even if some die.
 
 Firing is one transaction, which moves the schedule's row to its next due time: one of several
-replicas wins. Its work (the run's row, the job in the queue, the count of jobs) is committed with
-the move or not at all. The job is made before, outside of the transaction."""
+replicas wins. The other changes (the run's row, the job in the queue, the count of jobs) are
+committed with this move, or not at all. The job is made before the transaction."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from dsort.service.schedules.store import ScheduleStore
 from dsort.service.threads import TurnThread
 
 LATE_S_MAX: Final = 60.0
-"""A job made within this time after its due time is on time: ``catch_up`` applies to due times that
-are older."""
+"""A job made within this time after its due time is on time. ``catch_up`` applies to older due
+times."""
 REASON_MAX: Final = 2000
 _TRIES_MAX = 10
 _STEPS_MAX: Final = 1000
@@ -78,12 +78,12 @@ def turn_of(row: ScheduleRow, now_s: float) -> Turn:
 
 class ScheduleKeeper(TurnThread):
     """Makes the jobs of schedules, on request, and in its thread when they are due.
-    ``on_submitted`` is called when jobs were put into the queue. Once it is closed, another replica
-    makes the jobs that are due, or they are made later.
+    ``on_submitted`` is called when jobs were put into the queue. When the keeper is closed, another
+    replica makes the jobs that are due, or a later keeper makes them.
 
-    All state is in the database, which it reads every few seconds, because another replica may have
-    changed a schedule, or a job for which a run waits may have ended. (Scheduler libraries assume a
-    single process, and record only after the fact that a time was due.)
+    All state is in the database. The keeper reads it every few seconds, because another replica may
+    have changed a schedule, or a job for which a run waits may have ended. (Scheduler libraries
+    assume a single process, and record only after the fact that a time was due.)
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class ScheduleKeeper(TurnThread):
         return [each.schedule_id for each in self._database.rows(query.distinct())]
 
     def fire(self, schedule_id: str) -> bool:
-        """Take the next step of a schedule that is due. Return whether to look again, because the
-        schedule has changed meanwhile."""
+        """Take the next step of a schedule that is due. True if the schedule has changed meanwhile,
+        so that the caller has to try again."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused or row.next_due_at is None or row.next_due_at > now_s:
             return False
@@ -161,7 +161,7 @@ class ScheduleKeeper(TurnThread):
                 busy = _unfinished(connection, row.schedule_id)
                 if busy and row.definition.overlap == "skip":
                     raise ConflictError(
-                        f"job {busy[0]} of schedule {row.name} is not over, and its overlap is "
+                        f"job {busy[0]} of schedule {row.name} has not ended, and its overlap is "
                         "skip",
                         hint="wait for it, or stop it",
                     )
@@ -178,8 +178,8 @@ class ScheduleKeeper(TurnThread):
         raise NotFoundError("there is no such schedule (any more)")
 
     def start_waiting(self, schedule_id: str) -> bool:
-        """Make the job of the waiting run, unless something still blocks it. Return whether the job
-        was made."""
+        """Make the job of the waiting run, unless another job still blocks the run. Return whether
+        the job was made."""
         row, now_s = self._row(schedule_id), self._store.now_s()
         if row is None or row.paused:
             return False
@@ -225,13 +225,13 @@ class ScheduleKeeper(TurnThread):
         except DsortError as error:
             return error
         with self._database.reading() as connection, contextlib.suppress(ConflictError):
-            # So that the answer is cached when the transaction needs it.
+            # The transaction checks this again, and finds the comparisons of templates in a cache.
             refuse_overlap(connection, made)
         return made
 
     def _free_moment(self, row: ScheduleRow, now_s: float) -> float:
-        """The first whole second, from now on, that is no due time and belongs to no other run; the
-        id of the run is made from it."""
+        """The first whole second, from now on, that is no due time and belongs to no other run. The
+        id of the run is made from this second."""
         table, moment_s = schedule_runs, float(math.floor(now_s))
         query = select(table.c.due_at).where(
             table.c.schedule_id == row.schedule_id, table.c.due_at >= moment_s
@@ -254,9 +254,9 @@ class ScheduleKeeper(TurnThread):
         *,
         by_hand: bool,
     ) -> Sequence[str]:
-        """Store the outcome of a due time and carry it out. Returns the jobs to stop afterwards."""
+        """Store the outcome of a due time, with its job. Returns the jobs to stop afterwards."""
         busy = _unfinished(connection, row.schedule_id)
-        # A job that cannot be made is refused, whatever runs, and takes no other's place.
+        # A run whose job cannot be made is refused, whatever else runs, and stops no earlier job.
         cannot_be = isinstance(made, DsortError)
         replaces = row.definition.overlap == "replace" and not cannot_be
         blocking = f"job {busy[0]}" if busy else ""
@@ -272,15 +272,15 @@ class ScheduleKeeper(TurnThread):
         elif replaces:
             outcome, reason = WAITING, f"for {blocking} to end"
         else:
-            outcome, reason = SKIPPED, f"{blocking} is not over: overlap is skip"
+            outcome, reason = SKIPPED, f"{blocking} has not ended: overlap is skip"
         _add_run(connection, row, due_s, now_s, outcome, reason, job_id=job_id, by_hand=by_hand)
         return busy if replaces else ()
 
     def _take_in(
         self, connection: Connection, row: ScheduleRow, made: JobRow | DsortError, now_s: float
     ) -> tuple[str, str, str | None]:
-        """Put a job into the queue; return (outcome, reason, job id). The job is counted only if
-        the queue takes it."""
+        """Put a job into the queue; return (outcome, reason, job id). A job that the queue refuses
+        is not counted."""
         if not isinstance(made, DsortError):
             try:
                 refuse_overlap(connection, made)
@@ -334,8 +334,8 @@ class ScheduleKeeper(TurnThread):
 
 
 def _tell_of_refusal(connection: Connection, row: ScheduleRow, reason: str, now_s: float) -> None:
-    """Send a notice about a run that became no job, because this failure would otherwise be
-    invisible."""
+    """Send a notice about a run without a job, because otherwise no hook would report the
+    failure."""
     document = {
         "event": "run.refused",
         "schedule": row.name,
@@ -358,7 +358,7 @@ def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | Non
         .where(
             table.c.schedule_id == row.schedule_id,
             table.c.changed_at == row.changed_at,
-            # A job that was made meanwhile has the epoch with which this one was rendered.
+            # A job that was made meanwhile has the epoch with which this job was rendered.
             table.c.run_count == row.run_count,
             table.c.next_due_at == row.next_due_at
             if row.next_due_at is not None
@@ -370,7 +370,7 @@ def _claim(connection: Connection, row: ScheduleRow, *, next_due_at: float | Non
 
 
 def _of_due(row: ScheduleRow, due_s: float, *, by_hand: bool) -> ColumnElement[bool]:
-    """The condition for the run of a due time: there is one at most."""
+    """The condition that selects the run of a due time. A due time has at most one run."""
     table = schedule_runs
     return and_(
         table.c.schedule_id == row.schedule_id,

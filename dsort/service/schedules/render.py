@@ -52,7 +52,7 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
     the description and the place of a key map.
 
     A shuffle without a seed gets the run's id as its seed. So the order differs from run to run,
-    and stays the same if a run is made again.
+    and a run that is repeated has the same order.
     """
     problems: list[SpecProblem] = []
     texts = {name: str(value) for name, value in asdict(values).items()}
@@ -70,7 +70,7 @@ def render(spec: Mapping[str, Any], values: RunValues) -> dict[str, Any]:
 
 
 def seed_of(definition: ScheduleDefinition, due_s: float, epoch: int) -> str | int | None:
-    """The seed of the job that is due then; None if its order needs none."""
+    """The seed of the job that is due at ``due_s``; None if the job's order needs no seed."""
     algorithm = render(definition.spec, values_of(definition, due_s, epoch)).get("algorithm")
     if not isinstance(algorithm, Mapping) or not takes_seed(algorithm):
         return None
@@ -79,7 +79,7 @@ def seed_of(definition: ScheduleDefinition, due_s: float, epoch: int) -> str | i
 
 
 def values_of(definition: ScheduleDefinition, due_s: float, epoch: int) -> RunValues:
-    """The values of the placeholders in the run that is due then."""
+    """The values of the placeholders in the run that is due at ``due_s``."""
     return RunValues(date_of(definition, due_s), run_id_of(due_s), epoch)
 
 
@@ -113,7 +113,7 @@ def _rendered(
         return _filled(value, steps, texts, problems)
     if has_placeholder(value):
         message = "may not have a placeholder"
-        hint = "they go into buckets, names of inputs and outputs, seed and description"
+        hint = "placeholders go into buckets, names of inputs and outputs, seed and description"
         problems.append(SpecProblem(path_of(steps), message, hint))
     return value
 
@@ -157,8 +157,9 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
     """The name of the object that records the newest result of the schedule; None if there is no
     such object.
 
-    It is in the part of the output bucket that all runs share. If ``latest`` is a text, it is below
-    that; otherwise below the common beginning of all output names, in whole ``/``-separated parts.
+    The object is in the part of the output bucket that all runs share: below ``latest`` if this is
+    a text, otherwise below the common beginning of all output names, in whole ``/``-separated
+    parts.
     """
     if definition.latest is False:
         return None
@@ -167,7 +168,7 @@ def pointer_name(definition: ScheduleDefinition) -> str | None:
     fields = translate(definition.spec).fields
     written = fields.get("output_bck") or fields.get("input_bck")
     prefix = ""
-    # Else a placeholder comes before all names.
+    # Otherwise the bucket has a placeholder, and names share no beginning across runs.
     if _shared_bucket(written, "output_bck") == written:
         prefix = names_prefix(shared_template(fields))
     return f"{prefix}/{POINTER_NAME}" if prefix else POINTER_NAME
@@ -224,7 +225,7 @@ def _shared_name(text: str, field: str) -> str:
                 SpecProblem(
                     field,
                     "has a placeholder in the name of the bucket itself",
-                    "only what is under a bucket can differ from run to run: "
+                    "only the part below a bucket can differ from run to run: "
                     '"s3://bucket/{{date}}", "shuffled/{{date}}"',
                 )
             ]

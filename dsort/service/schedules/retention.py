@@ -1,8 +1,8 @@
-"""What the job of a schedule does after its commit: it moves the ``latest`` pointer, then removes
+"""The work of a schedule's job after its commit: the job moves the ``latest`` pointer, then removes
 the results that ``retain`` no longer keeps.
 
-Any error here becomes a warning, for the result is safe. The steps can be repeated without harm: if
-an attempt dies in between, the next one continues."""
+Any error here becomes a warning, because the result is committed. The steps can be repeated without
+harm: if an attempt dies during them, the next attempt continues."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Result(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[float, int]:
-        """The sort key of results: of two results, the newer one was due later, or at the same time
-        and submitted later."""
+        """The sort key of results: of two results, the newer was due later, or was due at the same
+        time and submitted later."""
         return self.due_at, self.number
 
     def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
@@ -104,7 +104,7 @@ class ScheduleResults:
         )
 
     def views(self) -> Sequence[ViewJob]:
-        """The newest finished jobs of all users that wrote views."""
+        """The newest finished jobs that wrote views, of all users."""
         is_view = jobs.c.spec["output"].as_string() == "view"
         query = select(jobs.c.job_id, jobs.c.spec).where(jobs.c.state == "finished", is_view)
         newest = query.order_by(jobs.c.number.desc()).limit(VIEWS_MAX)
@@ -112,8 +112,8 @@ class ScheduleResults:
 
     @contextlib.contextmanager
     def hold(self, result: Result, others: Iterable[Result]) -> Iterator[None]:
-        """Within the context, no job begins that would write the names of ``others``, although a
-        user might resume one of these. ``JobConflictError`` if one of them runs, or if another
+        """Within the context, no job begins that would write names of ``others``, even if a user
+        resumes a job of ``others``. ``JobConflictError`` if a job of ``others`` runs, or if another
         process has taken over the job of ``result``."""
         if result.state != "running":
             yield
@@ -121,7 +121,7 @@ class ScheduleResults:
         own = list(result.claims or ())
         self._claim(result, [*own, *(claim for each in others for claim in each.claims or ())])
         yield
-        self._claim(result, own)  # what the job may write itself, retention may remove one day
+        self._claim(result, own)  # by the claims, retention later finds this job's own outputs
 
     def _claim(self, result: Result, claims: Sequence[Sequence[str]]) -> None:
         if not claim_outputs(self._database, result.job_id, result.attempt, claims):
@@ -169,9 +169,10 @@ class _Stored(Struct):
 
 
 class _Fate(Struct):
-    """The fate of the outputs of one result. Some are in ``remove``. Others stay: they are
-    ``changed``, or ``inputs`` of a result that is kept, or ``strange`` (the job does not make such
-    a name, or its directory leads out of the bucket)."""
+    """The fate of the outputs of one result. ``remove``: these are removed; the others stay.
+    ``changed``: they differ from the manifest. ``inputs``: they are inputs of a result that is
+    kept. ``strange``: the job does not make such names, or their directory leads out of the
+    bucket."""
 
     remove: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -230,7 +231,7 @@ def _remove_old(
     warnings = [_stays(held)] if held else []
     for at in reversed(range(len(old))):  # from the oldest on
         if old[at].result.job_id == result.job_id:
-            continue  # resumed on purpose, long after it was due: it stays until the next result
+            continue  # a job that a user resumed, long after its due time: its result stays for now
         if old[at].result.job_id in held:
             continue
         newer = [*kept, *old[:at]]
@@ -245,7 +246,7 @@ def _remove_old(
 def _held(
     kept: Sequence[_Stored], old: Sequence[_Stored], results: ScheduleResults, open_bucket: Opener
 ) -> dict[str, str]:
-    """By job id, the ``old`` results into which views point, each with its view in words."""
+    """The ``old`` results into which views point: by job id, a description of the view."""
     oldest_first = [*reversed(old), *reversed(kept)]  # an object belongs to the newest result
     owners = {place: each.result.job_id for each in oldest_first for place in each.outputs}
     buckets = [each.bucket for each in old]
@@ -256,7 +257,7 @@ def _held(
 
 
 def _stays(held: Mapping[str, str]) -> str:
-    """Why results stay, into which views point."""
+    """A text about the results that stay because views point into them."""
     results = f"{len(held):,} older result{'s' * (len(held) > 1)}"
     shown = _shown([f"that of job {job_id} ({view})" for job_id, view in held.items()])
     return f"{results} will stay until no view points into them any more: {shown}"
@@ -295,7 +296,8 @@ def _remove(
         list(threads.map(bucket.delete, fate.remove))
     _remove_empty_directories(bucket, fate.remove)
     if fate.inputs:
-        # One day they will no longer be inputs, and then the manifest lists what is left to remove.
+        # Later these objects may no longer be inputs. Then the manifest lists the objects that are
+        # left to remove.
         return [
             f"{_shown(fate.inputs)} of the result of job {job_id} stay: they are inputs of a "
             "result that is kept"
@@ -353,7 +355,7 @@ def _is_behind_a_link(bucket: Bucket, name: str) -> bool:
 
 
 def _remove_empty_directories(bucket: Bucket, names: Iterable[str]) -> None:
-    """In a directory bucket, remove the directories of the objects that are empty now."""
+    """In a directory bucket, remove those directories of the objects that are empty now."""
     parents = {name.rpartition("/")[0] for name in names}
     for parent in sorted(parents, key=len, reverse=True):
         while parent:
@@ -385,8 +387,8 @@ def move_pointer(result: Result, results: ScheduleResults, open_bucket: Opener) 
     name: str = place["name"]
     written: str | None = None
     for _ in range(POINTER_TRIES_MAX):
-        # Looked up again after each write: another process may have written a newer pointer before
-        # ours, after this one had looked.
+        # Each try reads the newest result again: since the last read, another process may have
+        # written a newer pointer, which ours has replaced.
         newest, info, output_uri = _newest(result, results, open_bucket)
         if info is None or newest.job_id == written:
             return ""
@@ -401,7 +403,7 @@ def move_pointer(result: Result, results: ScheduleResults, open_bucket: Opener) 
         else:
             is_ours = bucket.write_over(name, content, etag)
         written = newest.job_id if is_ours else None
-    return f"{name} in {bucket.uri} is moved by others all the time"
+    return f"{name} in {bucket.uri} is changed by other writers again and again"
 
 
 def pointer_content(result: Result, manifest: ObjectInfo, output_uri: str) -> bytes:

@@ -79,7 +79,7 @@ class ScheduleStore:
         except IntegrityError:
             raise ConflictError(
                 f"there is a schedule {definition.name} already",
-                hint="take another name, remove that one first, or replace it (PUT; `dsort "
+                hint="take another name, or remove or replace that schedule (PUT; `dsort "
                 "schedule add --replace`)",
             ) from None
         self.on_change()
@@ -112,7 +112,8 @@ class ScheduleStore:
         return self._change(name, changed)
 
     def pause(self, name: str) -> ScheduleRow:
-        """Pause a schedule: it is never due, and its waiting runs continue to wait."""
+        """Pause a schedule: a paused schedule is never due, and its waiting runs continue to
+        wait."""
         return self._change(name, lambda row, now_s: replace(row, paused=True))
 
     def resume(self, name: str) -> ScheduleRow:
@@ -139,8 +140,8 @@ class ScheduleStore:
         return schedule_row(found[0]) if found else None
 
     def list(self, *, visible: ColumnElement[bool] | None = None) -> Sequence[ScheduleRow]:
-        """All schedules by name; ``visible``: a condition on the table that selects what may be
-        shown."""
+        """All schedules by name; ``visible``: a condition on the table that selects the schedules
+        which may be shown."""
         query = select(schedules).order_by(schedules.c.name)
         if visible is not None:
             query = query.where(visible)
@@ -194,8 +195,8 @@ class ScheduleStore:
 
 
 def _runs_with_jobs() -> Select[Any]:
-    """The query for runs, each with the present state of its job: a run records only that its job
-    was submitted."""
+    """The query for runs, each with the present state of its job, because the row of a run records
+    only the submission."""
     jobs_state = (jobs.c.state.label("job_state"), jobs.c.error.label("job_error"))
     joined = schedule_runs.outerjoin(jobs, jobs.c.job_id == schedule_runs.c.job_id)
     return select(schedule_runs, *jobs_state).select_from(joined)

@@ -197,7 +197,7 @@ def test_skip_leaves_out_what_is_due_while_an_earlier_job_is_not_over(nights: Ni
     nights.at("2026-11-22 02:00")
     assert [outcome for _, outcome in nights.outcomes()] == ["submitted", "skipped", "submitted"]
     first, second, _ = nights.run_rows()
-    assert second.reason == f"job {first.job_id} is not over: overlap is skip"
+    assert second.reason == f"job {first.job_id} has not ended: overlap is skip"
     assert [s["output_format"] for s in nights.job_specs()][1].startswith("20261122T")
     assert nights.store.list()[0].run_count == 2  # what makes no job is no epoch
 
