@@ -69,7 +69,7 @@ class Audit:
 
 
 def _fitting(text: str, characters_max: int) -> str:
-    """``text`` in a form that any database accepts for a column of that width. Requests may name
-    anything, so the text may be anything."""
+    """``text`` in a form that any database accepts for a column of that width. A request may
+    contain any text, so ``text`` may be any text."""
     clean = text.encode("utf-8", "replace").decode().replace("\0", "?")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"

@@ -56,10 +56,10 @@ _OUTSIDE: Final = "is not under a directory that this service may use"
 
 
 class SpecPlaces(Struct, frozen=True):
-    """The places in a checked spec, in the form of tokens' patterns and of claims: canonical URIs,
-    directories with links resolved. ``input_uri``, ``output_uri``: see ``tables.joined_uris``; the
-    main one of the outputs is the first. ``output_uris``: by place (see ``storage.routed``).
-    ``file_uris``: files of this machine that are read as texts."""
+    """The places in a checked spec, in the form that patterns of tokens and claims have: canonical
+    URIs; in those of directories, links are resolved. ``input_uri``, ``output_uri``: see
+    ``tables.joined_uris``; the main output is the first. ``output_uris``: by place (see
+    ``storage.routed``). ``file_uris``: files of this machine that are read as texts."""
 
     input_uri: str
     output_uri: str
@@ -69,7 +69,7 @@ class SpecPlaces(Struct, frozen=True):
 
 class _Check(Struct, frozen=True):
     """A check, and the problems that it has found: errors of the spec (``mistakes``), and places
-    that are not allowed (``forbidden``). ``fetch``: of ``policy``."""
+    that are not allowed (``forbidden``). ``fetch``: the fetch policy of ``policy``."""
 
     policy: SpecPolicy
     fetch: FetchPolicy
@@ -106,8 +106,8 @@ def _checking(policy: SpecPolicy, fetch: FetchPolicy | None = None) -> Iterator[
 def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
     """The places that ``spec`` names, if all are allowed.
 
-    ``SpecError`` lists everything that no spec from the network may contain. If there is no such
-    thing, ``ForbiddenError`` lists everything that this service does not allow.
+    ``SpecError`` lists everything that no spec from the network may contain. Otherwise
+    ``ForbiddenError`` lists everything that this service does not allow.
     """
     with _checking(policy) as check:
         inputs = [
@@ -130,8 +130,8 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
         if spec.like:
             check.forbid(
                 "like",
-                "a result of a bucket that no token was checked for",
-                "run such a job with `dsort run` on the machine itself",
+                "is for the command line: no token was checked for the bucket of that result",
+                "run such a job with `dsort start` on the machine itself",
             )
         if spec.ingest is not None and spec.ingest.pipes:
             check.forbid(
@@ -150,7 +150,7 @@ def _checked_files(spec: JobSpec, check: _Check) -> tuple[str, ...]:
     """The URIs of the files of this machine that the spec names in any field. A bucket that is
     neither an input nor an output is refused: no token was checked against it."""
     buckets = {
-        BucketRef("", ""),  # of an empty field
+        BucketRef("", ""),  # the value of an empty field
         spec.output_bck,
         *(source.bucket for source in spec.sources),
         *(target.bucket for target in spec.targets),
@@ -180,7 +180,7 @@ def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None =
 
 
 def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
-    """For an object that a request names: the canonical URI of its bucket, if that may be used.
+    """The canonical URI of the bucket of an object that a request names, if the bucket may be used.
     ``SpecError``, ``ForbiddenError``."""
     with _checking(policy) as check:
         place = _checked_bucket("bucket", ref, check)
@@ -213,14 +213,14 @@ def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
 
 
 def policy_of_bucket(uri: str, policy: SpecPolicy, file_uris: Iterable[str] = ()) -> FetchPolicy:
-    """The policy for access to one bucket, and to some files, by their canonical URIs: links that
-    lead out of it are never followed."""
+    """The policy for access to one bucket, and to some files, by their canonical URIs. Links that
+    lead out of the bucket are never followed."""
     bucket = paths_of([uri])
     return policy.fetch_policy().of_job(bucket, bucket, paths_of(file_uris))
 
 
 def place_of(ref: BucketRef, root: Path) -> str:
-    """The canonical URI of a bucket: of a directory, ``file://`` and its real path."""
+    """The canonical URI of a bucket; for a directory, ``file://`` and its real path."""
     if not ref.is_directory:
         return replace(ref, endpoint_url="", region="", profile="").uri
     return BucketRef("file", os.path.realpath(_directory(ref, root))).uri
@@ -289,7 +289,8 @@ def _output_templates(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _check_names(spec: JobSpec, check: _Check) -> None:
-    """Adds a problem for names that lead to dsort's own files, out of their bucket, or nowhere."""
+    """Adds a problem for each name that leads to dsort's own files or out of the bucket, or that no
+    object can have."""
     for path, template in _output_templates(spec):
         known = len(check.mistakes)
         _check_name(path, parse_template(template).name(0), check_output_name, check)
@@ -366,7 +367,7 @@ def _check_links(spec: JobSpec, fetch: FetchPolicy, check: _Check) -> None:
             continue
         bucket = _directory(ref, check.policy.root)
         directories = dict.fromkeys(name.rpartition("/")[0] for name in names)
-        # Each takes system calls; the job checks all others when it opens them.
+        # Each check takes system calls. The job checks all other directories when it opens them.
         for inside in [each for each in directories if each][:DIRECTORIES_MAX]:
             if not allowed.allows_path(os.path.realpath(bucket / inside)):
                 check.forbid(path, f'"{shortened(inside)}" {_OUTSIDE}')
@@ -395,8 +396,8 @@ def _named_outputs(spec: JobSpec, target: Target) -> Iterable[str]:
 
 
 def _checked_location(field: str, location: FileLocation, check: _Check) -> str | None:
-    """The URI of a file of this machine that may be read; None for a file elsewhere, or one that is
-    refused. The name of a web server is looked up only by the job."""
+    """The URI of a file of this machine that may be read; None for a file elsewhere, or for a
+    refused file. Only the job looks up the name of a web server."""
     scheme = scheme_of(location)
     try:
         parts = urlsplit(location) if scheme else None
@@ -414,7 +415,7 @@ def _checked_location(field: str, location: FileLocation, check: _Check) -> str 
     else:
         check.forbid(
             field,
-            "is in an object store, from which no spec that came over the network reads files",
+            "is in an object store: specs that come over the network read no files from there",
             "copy the file to a bucket under the service's data root",
         )
     return None
@@ -438,7 +439,7 @@ def _check_url(
         check.forbid(
             field,
             f"this service fetches nothing from {shortened(parts.netloc)}",
-            "its operator can allow the host, with its port if that is not the usual one; or name "
+            "its operator can allow the host, with its port if this is not the default; or name "
             "a file under the service's data root",
         )
     else:

@@ -33,10 +33,10 @@ REST_S_MAX = 10.0
 
 class Rate:
     """Limits how many requests a client may send in a minute. These requests may come at once;
-    further ones have to come evenly spaced.
+    further requests have to be evenly spaced.
 
-    By the generic cell rate algorithm, each request costs some time. The limiter stores the moment
-    when a client will have paid for its requests, and forgets clients that have paid.
+    This is the generic cell rate algorithm: each request costs some time. The limiter stores the
+    moment when a client will have paid for its requests, and drops clients that have paid.
     """
 
     def __init__(self, per_minute_max: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,8 +46,8 @@ class Rate:
         self._lock = threading.Lock()
 
     def take(self, client: str) -> float:
-        """Count one request of ``client``: 0 if it is allowed, else the seconds to wait (and it
-        does not count)."""
+        """Count one request of ``client``: 0 if the request is allowed, else the seconds to wait; a
+        refused request does not count."""
         with self._lock:
             now_s = self._clock()
             paid_at = max(self._paid_at.get(client, now_s), now_s) + self._each_s
@@ -62,7 +62,7 @@ class Rate:
         if len(self._paid_at) < CLIENTS_REMEMBERED_MAX:
             return
         owing = {client: at for client, at in self._paid_at.items() if at > now_s}
-        # Requests come from tens of thousands of addresses: forget the clients that owe least.
+        # Requests come from tens of thousands of addresses: drop the clients that owe least.
         most = sorted(owing, key=owing.__getitem__)[-CLIENTS_REMEMBERED_MAX // 2 :]
         self._paid_at = {client: owing[client] for client in most}
 
@@ -108,8 +108,8 @@ class RequestLimits:
     def counted(
         self, client: str, verb: str, things: str, at_most: int, hint: str
     ) -> Iterator[None]:
-        """Count one more for as long as the context lasts. ``TooManyRequestsError`` if the client
-        has ``at_most`` of these already."""
+        """Count one of ``things`` for as long as the context lasts. ``TooManyRequestsError`` if the
+        client has ``at_most`` of them already."""
         with self._lock:
             if self._at_once[client, verb] >= at_most:
                 text = f"{client} {verb} {at_most} {things} already, which is the limit"
@@ -134,12 +134,12 @@ class BodyLimit:
     """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413.
 
     FastAPI reads a body before it checks the token, except on routes that read the body themselves:
-    ``reads_itself`` is true for their paths. On all other routes a body has at most
-    ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte for
-    each connection. ``stored_max`` returns the longest allowed body of a request whose body is
+    ``reads_itself`` returns True for the paths of these routes. On all other routes a body has at
+    most ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte
+    for each connection. ``stored_max`` returns the longest allowed body of a request whose body is
     stored as it comes; None for all other requests.
 
-    Bytes are counted as they come, whatever ``Content-Length`` is: a body in chunks has none.
+    Bytes are counted as they come, because a body in chunks has no ``Content-Length``.
     """
 
     def __init__(

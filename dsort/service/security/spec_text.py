@@ -28,8 +28,8 @@ _Place = tuple[int | str, ...]
 
 
 class TextLimits(Struct, frozen=True):
-    """The limits of a spec from the network. YAML has a limit of its own, because reading it takes
-    a second for 100 KB."""
+    """The limits of a spec from the network. YAML has a limit of its own, because 100 KB of YAML
+    take a second to read."""
 
     bytes_max: int = 1 << 20
     yaml_bytes_max: int = 64 << 10
@@ -39,7 +39,7 @@ class TextLimits(Struct, frozen=True):
     items_max: int = 100_000  # of all lists together
     name_characters_max: int = 200  # of a field
     text_characters_max: int = 4096
-    problems_max: int = 50  # that are reported
+    problems_max: int = 50  # the most problems that are reported
 
 
 def parse_text(body: bytes, limits: TextLimits | None = None) -> Mapping[str, Any]:

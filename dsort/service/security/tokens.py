@@ -1,8 +1,8 @@
 """Tokens and identities: the sender of a request, and its rights.
 
 A token is ``dsort_<id>_<secret>``; the database holds the id and the SHA-256 of the secret. The
-secret is 192 random bits, which a slow hash would not make harder to guess. The token's row is read
-on each request: a token that was removed is refused at once."""
+secret is 192 random bits, which a slow hash would not make harder to guess. Each request reads the
+token's row, so a removed token is refused at once."""
 
 from __future__ import annotations
 
@@ -61,23 +61,24 @@ class HasBuckets(Protocol):
 
     @property
     def input_uri(self) -> str:
-        """The URI of the bucket that it reads."""
+        """The URI of the bucket that the job or schedule reads."""
 
     @property
     def output_uri(self) -> str:
-        """The URI of the bucket that it writes to."""
+        """The URI of the bucket that the job or schedule writes to."""
 
 
 class Identity(Struct, frozen=True):
-    """The sender of a request. ``name``: the token's; jobs and schedules that it makes belong to
-    that name.
+    """The sender of a request. ``name``: the name of the token, to which the jobs and schedules of
+    the sender belong.
 
-    A *viewer* reads; a *submitter* also submits jobs and schedules and changes its own; an *admin*
-    does everything to all of them, and manages tokens. Every identity sees only jobs whose two
-    buckets are its own: the input's URI is one of ``input_buckets``, the output's one of
-    ``output_buckets``. Each of these is a URI, or a text with a star at its end, which stands for
-    all URIs that begin with it: ``s3://team-a/*`` does not include the bucket ``s3://team-a``
-    itself. The URI of a directory is ``file://`` and its path with all links resolved.
+    A *viewer* reads; a *submitter* also submits jobs and schedules, and changes its own jobs and
+    schedules; an *admin* changes all jobs and schedules, and manages tokens. Every identity sees
+    only jobs whose two buckets its token allows: the input's URI fits one of ``input_buckets``, the
+    output's URI one of ``output_buckets``. An entry is a URI, or a text with a star at its end,
+    which stands for all URIs that begin with the text: ``s3://team-a/*`` does not include the
+    bucket ``s3://team-a`` itself. The URI of a directory is ``file://`` and its path with all links
+    resolved.
     """
 
     name: str
@@ -195,7 +196,7 @@ def checked_buckets(texts: Iterable[str], *, path: str = "buckets") -> tuple[str
     return tuple(dict.fromkeys(found))
 
 
-_BUCKET_HINT = "for example 's3://team-a', all below it as 's3://team-a/*', or '*' for all"
+_BUCKET_HINT = "for example 's3://team-a', 's3://team-a/*' for all below it, or '*' for all"
 
 
 def _mistake(bucket: str) -> str:
@@ -208,7 +209,7 @@ def _mistake(bucket: str) -> str:
     if "?" in bucket:
         return "a question mark is no wildcard, and in no URI of a bucket"
     if "://" not in bucket and bucket != "*":
-        return "the URI of a bucket, or how it begins and a star"
+        return "a bucket is a URI, or the beginning of URIs and a star"
     return ""
 
 
@@ -220,7 +221,7 @@ _NAME = re.compile(NAME_PATTERN.removesuffix("$") + r"\Z")
 
 
 class StoredToken(Struct, frozen=True):
-    """A token as it is listed: all but its secret. Times are seconds since 1970."""
+    """A token without its secret, as lists show it. Times are seconds since 1970."""
 
     token_id: str
     name: str
@@ -267,9 +268,9 @@ class TokenStore:
         expires_at: float | None = None,
         also: Callable[[Connection, StoredToken], None] = lambda connection, made: None,
     ) -> str:
-        """Make a token; returns its text, which cannot be found out later. ``SpecError`` for an
-        invalid name, role or bucket; ``ConflictError`` if the name is taken. ``also`` is called in
-        the same transaction."""
+        """Make a token; returns the text of the token, which the service does not store.
+        ``SpecError`` for an invalid name, role or bucket; ``ConflictError`` if the name is taken.
+        ``also`` is called in the same transaction."""
         inputs = checked_buckets(input_buckets, path="input_buckets")
         outputs = checked_buckets(output_buckets, path="output_buckets")
         _check(name, role, inputs, outputs)
@@ -284,7 +285,7 @@ class TokenStore:
         except IntegrityError:
             raise ConflictError(
                 f"there is a token named {name} already",
-                hint="take another name, or remove that one first",
+                hint="take another name, or remove that token first",
             ) from None
         return f"dsort_{token_id}_{secret}"
 
@@ -366,7 +367,7 @@ def _check(name: str, role: str, inputs: Sequence[str], outputs: Sequence[str]) 
         raise SpecError(f"there is no role {role[:40]!r}", hint=f"one of {', '.join(ROLES)}")
     if role == ADMIN and ("*" not in inputs or "*" not in outputs):
         raise SpecError(
-            "an admin could make itself a token for any bucket, so these would not hold it back",
+            "an admin can make a token for any bucket, so buckets would not limit an admin",
             hint="leave the buckets out, or take the role submitter",
         )
 
@@ -395,11 +396,11 @@ def _insert(connection: Connection, made: StoredToken, digest: bytes) -> None:
 
 
 def _stored(rows: Sequence[Row[Any]]) -> tuple[StoredToken, bytes]:
-    """The token in ``rows``, each of which has one of its buckets."""
+    """The token in ``rows``: each row has one bucket of the token."""
     one = rows[0]
     sides: dict[str, list[str]] = {"input": [], "output": []}
     for row in rows:
-        if row.side is not None:  # of a token without buckets there is one row, without a bucket
+        if row.side is not None:  # a token without buckets has one row, whose side is None
             sides[row.side].append(row.prefix + ("" if row.is_whole else "*"))
     stored = StoredToken(
         one.token_id,
