@@ -160,13 +160,14 @@ def _source(given: list[str]) -> str | dict[str, str]:
     pairs = [each.partition("=") for each in given]
     if not all(name and equals for name, equals, _ in pairs):
         raise InputError(
-            "new shards are in one bucket", hint="or NAME=BUCKET for each joined input"
+            "SRC must be one bucket", hint="if RESULT was joined: NAME=BUCKET for each input"
         )
     return {name: bucket_uri(text) for name, _, text in pairs}
 
 
 def _found_in_place(dataset: str, bucket: str | None, root: Path | None) -> FoundJob:
-    """The result. ``InputError`` if it has none, or if its manifest is not beside its shards."""
+    """The result. ``InputError`` if the job has no result, or if its manifest is not beside its
+    shards."""
     found = find_result(dataset, bucket=bucket, root=root)
     if not found.in_place:
         raise InputError(

@@ -40,7 +40,8 @@ def script(app: click.Command) -> str:
 
 
 def install(app: click.Command) -> tuple[str, Path]:
-    """Make the shell that runs the command complete dsort. (the shell, the file with its script)"""
+    """Make the shell that runs the command complete dsort. Returns (the shell, the file with its
+    script)."""
     shell = _running_shell()
     text = _of_shell(app, shell).source()
     home = Path.home()

@@ -1,4 +1,5 @@
-"""How a command ends: exit codes, and errors as texts. The error classes are the table."""
+"""How a command ends: exit codes, and errors as texts. The classes of errors define the exit
+codes."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def report_usage(message: str, *, command: str, hint: str, as_json: bool) -> int
     message = message.replace(": Value error, ", ": ").rstrip(".")
     if message.startswith("Usage: "):  # a group without a verb: its help lists the verbs
         output.inform(message)
-        message = f"`{command}` wants a command"
+        message = f"`{command}` needs a command"
     message = re.sub(r"\s*\n\t", " ", message)  # click puts each choice into a line of its own
     message = message[:1].lower() + message[1:]
     output.inform(f"error: {message}")
@@ -94,7 +95,8 @@ def report_bug(
 
 
 def _indented(text: str) -> str:
-    """Lines of a message may be those of a name in a bucket: none of them begins as ours do."""
+    """``text`` with its later lines indented. A name in a bucket may have several lines, and none
+    of them may look like a line of dsort's own."""
     return text.replace("\n", "\n  ")
 
 

@@ -105,11 +105,11 @@ def gc(
     if old and not as_json:
         left = len(old) - len(gone)
         if not remove:
-            output.inform("nothing was removed: --remove does it")
+            output.inform("nothing was removed: --remove removes these files")
         elif left:
-            output.inform(f"{output.count(left, 'thing')} of these were left as they are")
+            output.inform(f"{output.count(left, 'item')} of these remain")
     if younger := len(found) - len(old):
-        output.inform(f"{younger:,} more younger than {older_than}")
+        output.inform(f"{younger:,} more are younger than {older_than}")
     for error in errors[1:]:
         output.warn(error.message)
     if errors:

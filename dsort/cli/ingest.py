@@ -50,8 +50,8 @@ class LooseFiles(Struct, frozen=True, kw_only=True):
     dots: Annotated[
         Literal["first", "last"] | None,
         Option(
-            help="The dot of a file's name at which the extension begins.  [default: first; "
-            "last for folders]",
+            help="The dot of a file's name at which the extension begins.  [default: first with "
+            "--layout files, else last]",
         ),
     ] = None
     archives: Annotated[
@@ -157,12 +157,13 @@ def _hinting_at_options(sources: list[str]) -> Iterator[None]:
         error.hint = _FIELD.sub(r"--\1 \2", error.hint)
         for each in sources if isinstance(error, ObjectNotFoundError) else ():
             if "," in each and Path(each).name in error.message:
-                error.hint = f"a comma does not part trees: write {' '.join(_apart(each))}"
+                error.hint = f"a comma does not separate trees: write {' '.join(_apart(each))}"
         raise
 
 
 def _apart(source: str) -> list[str]:
-    """The trees that ``source`` names, if a comma parts trees. ``a/b,c``: ``a/b`` and ``a/c``."""
+    """The trees that ``source`` names, if a comma separates trees. ``a/b,c``: ``a/b`` and
+    ``a/c``."""
     first, *others = source.split(",")
     folder = first.rpartition("/")[0]
     inside = f"{folder}/" if folder else ""

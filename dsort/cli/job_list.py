@@ -281,7 +281,7 @@ def _narrow_table(rows: Sequence[tuple[str, ...]], columns: int) -> str:
     """A table that fits into ``columns``: cells of text are cut, and empty columns left out. A
     long place loses its beginning, because places differ at their ends."""
     places = [row[at] for row in rows for at in (TEXT, TEXT + 1)]
-    # As a rule this is the data root. `commonpath` refuses URIs beside directories.
+    # The shared beginning is usually the data root. `commonpath` refuses URIs beside directories.
     shared = commonprefix(places).rpartition("/")[0]  # noqa: RUF071
     if shared.startswith("/"):
         rows = [

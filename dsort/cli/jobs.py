@@ -144,7 +144,7 @@ def rm(
         running = [job.job_id for job in found if not job.ended]
         if running:
             raise ConflictError(
-                f"job {', '.join(running)} is not over: nothing was removed",
+                f"job {', '.join(running)} has not ended: nothing was removed",
                 hint=f"{command_words(context, 'stop', *running)} ends it",
             )
         for job in found:
@@ -186,7 +186,7 @@ def stop(
     debug: options.Debug = False,
 ) -> None:
     """Stop jobs that run on this machine or elsewhere, and wait until the jobs have ended. A job
-    sees the request within seconds."""
+    reads the request within seconds."""
     timeout_s = options.duration_s(timeout, "--timeout")
     if is_remote(context):
         with connected(context) as client:
@@ -234,7 +234,7 @@ def _stopped_there(client: DsortClient, before: Job, asked: Job, timeout_s: floa
 def _still_runs(job_id: str) -> JobConflictError:
     return JobConflictError(
         f"job {job_id} was asked to stop, but it still runs",
-        hint=f"`dsort show {job_id}` says where",
+        hint=f"`dsort show {job_id}` shows where",
     )
 
 
@@ -332,7 +332,9 @@ def _tidy(found: FoundJob, scratch: Path | None, root: Path | None) -> None:
     bases = [scratch] if scratch else scratch_bases()
     left = tidy_finished(found.bucket, found.job_id, scratch_bases=bases, opened=opener(root))
     if left:
-        output.inform(f"removed what it had left: {', '.join(each.where for each in left)}")
+        output.inform(
+            f"removed the files that it had left: {', '.join(each.where for each in left)}"
+        )
 
 
 def _tell_stale(found: FoundJob) -> None:

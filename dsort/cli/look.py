@@ -254,7 +254,9 @@ def cat(
         else:
             part = contents.named(key) if key is not None else contents.numbered(index or 0)
             if part.others:
-                output.warn(f"{output.count(part.others, 'later record')} of it: --index")
+                output.warn(
+                    f"{output.count(part.others, 'later record')} of this name: --index selects one"
+                )
             pieces = contents.as_tar(part) if written_as == "tar" else contents.payloads(part)
         _write_pieces(pieces, to)
 
@@ -299,7 +301,9 @@ def _write_pieces(pieces: Iterable[Piece], to: str) -> None:
     first = next(rest, b"")  # before the file is opened: most errors come with the first piece
     on_terminal = to == "-" and sys.stdout.isatty()
     if on_terminal and _is_binary(bytes(first[:PEEKED_BYTES])):
-        raise InputError("this is binary, and no terminal shows it", hint="-o FILE, or a pipe")
+        raise InputError(
+            "this is binary, and no terminal shows it", hint="write it with -o FILE, or to a pipe"
+        )
     with _opened(to) as stream:
         last = bytes(first[-1:])
         stream.write(first)

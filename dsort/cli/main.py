@@ -301,8 +301,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
         # NumPy would start threads for linear algebra, which dsort does not use; they would spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        # An allocator of Arrow's that is not used would do so, too. Workers are forks of a single
-        # thread.
+        # Arrow's jemalloc would start a thread, too, though it is not used. Workers must be forks
+        # of a process with a single thread.
         os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
         sys.excepthook = exits.report_bug
         own_process()
@@ -360,8 +360,8 @@ def _usage(context: click.Context, missing: click.Parameter | None = None) -> st
 
 
 def _hint_at_start(made: click.Command, option: str) -> str:
-    """A hint for a user who has given ``option``, which only verbs that take a spec have, to a verb
-    that makes its own spec."""
+    """A hint if ``option`` is given to a verb that makes its own spec. Only verbs that read a spec
+    have such an option."""
     makes_a_spec = any("--print-spec" in each.opts for each in made.params)
     if not makes_a_spec or option not in ("--move", "--ray-labels", "--ray-resources"):
         return ""
@@ -389,7 +389,7 @@ def _run(argv: Sequence[str]) -> int:
             made.invoke(context)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.UsageError as mistake:  # click does not say of which command each of them is
+    except click.UsageError as mistake:  # some errors of click do not have their command
         mistake.ctx = mistake.ctx or click.Context(made, info_name=name)
         raise
     return 0

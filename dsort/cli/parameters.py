@@ -45,8 +45,8 @@ class Argument(Struct, frozen=True, kw_only=True):
 
 
 class Option(Struct, frozen=True):
-    """``name``: if empty, the name of the parameter: ``--shard-size`` for ``shard_size``. ``min``
-    to ``max``: of a number. ``exists`` and ``dir_okay``: of a path."""
+    """``name``: "" for the name of the parameter (``--shard-size`` for ``shard_size``). ``min`` and
+    ``max``: the limits of a number. ``exists`` and ``dir_okay``: the checks of a path."""
 
     name: str = ""
     short: str = ""
@@ -72,8 +72,8 @@ class Command(click.Command):
     """Lists its arguments before its options."""
 
     def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Nothing, because ``format_options`` lists the subcommands itself, with every version of
-        click."""
+        """Nothing, because ``format_options`` lists the arguments itself. Some versions of click
+        call this method."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See ``click.Command``."""
@@ -138,14 +138,15 @@ def command(
 
 
 def parameter(name: str, hint: Any, default: Any) -> click.Parameter:
-    """What ``hint`` describes. ``default``: ``Parameter.empty`` if a value is required."""
+    """The argument or option that ``hint`` describes. ``default``: ``Parameter.empty`` if a value
+    is required."""
     described, marker = get_args(hint)
     typed, repeated = _typed(described)
     settings: dict[str, Any] = {"type": _type(typed, marker), "metavar": marker.metavar}
     settings["required"] = default is Parameter.empty
     if not settings["required"]:
         settings["default"] = default
-    if repeated:  # click has tuples
+    if repeated:  # click gives tuples
         settings["callback"] = lambda context, param, value: list(value) or settings.get("default")
     if typed is str:
         settings["shell_complete"] = files
@@ -167,7 +168,7 @@ def parameter(name: str, hint: Any, default: Any) -> click.Parameter:
 
 
 def _type(typed: Any, marker: Option | Argument) -> Any:
-    """What click checks a value with."""
+    """The type with which click checks a value."""
     if isinstance(marker, Argument):
         return typed
     if get_origin(typed) is Literal:
@@ -282,8 +283,8 @@ _current: ContextVar[click.Context | None] = ContextVar("_current", default=None
 
 
 def with_flag(text: str) -> str:
-    """A warning that begins with the path of a field, with the option of the running command that
-    set the field instead."""
+    """A warning that begins with the path of a field. The path is replaced by the option of the
+    running command that set the field, if there is one."""
     context = _current.get()
     path, colon, rest = text.partition(": ")
     flag = None if context is None else flag_for(context, path)

@@ -1,7 +1,7 @@
 """The process of a command, which may belong to a program that calls ``main``; and a child process
 for a command that uses Ray. When the Ray node of this machine is lost, Ray ends the process that
-uses it, with exit code 1 and its own messages, and the process cannot prevent it. So a parent waits
-for the child, and reports the loss.
+uses Ray, with exit code 1 and messages of Ray's own, and the process cannot prevent that. So a
+parent waits for the child, and reports the loss.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def is_for_ray(argv: Sequence[str]) -> bool:
 
 def run_overseen(work: Callable[[], int]) -> int:
     """Run ``work`` in a child, and return its exit code. Requests to stop are passed on to the
-    child, and it ends when this process ends. ``WorkerLostError`` if Ray ended it."""
+    child, and the child ends when this process ends. ``WorkerLostError`` if Ray ended it."""
     import ctypes
 
     parent = os.getpid()
@@ -95,7 +95,7 @@ def run_overseen(work: Callable[[], int]) -> int:
     if child == 0:
         os.close(read_end)
         os.setpgid(0, 0)
-        # So that it may write to the terminal all the same.
+        # So that the child may write to the terminal, though it is in a group of its own.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

@@ -50,7 +50,7 @@ THERE_ONLY = ("wait", "priority", "labels", "token_file", "reason", "state", "ow
 def is_remote(context: click.Context) -> bool:
     """Whether the command is for a service: ``--server`` or ``DSORT_SERVER``, and no ``--local``.
 
-    ``SpecError`` names all options that cannot be combined with that.
+    ``SpecError`` names all options that do not fit the place where the command runs.
     """
     server, here = context.params.get("server"), context.params.get("local")
     if server and here and _given(context, "server"):
@@ -78,7 +78,7 @@ def connected(context: click.Context) -> Iterator[DsortClient]:
     server = context.params.get("server")
     if not server:
         raise SpecError(
-            "which service? none is named",
+            "no service is named",
             hint="give --server URL, or set DSORT_SERVER; `dsort serve` starts one",
         )
     from dsort.client import DsortClient
@@ -101,7 +101,7 @@ def command_words(context: click.Context, verb: str, *args: str) -> str:
 
 
 def found_jobs(client: DsortClient, jobs: Iterable[str]) -> list[Job]:
-    """The jobs with these ids, or with ids that begin with them; without duplicates."""
+    """The jobs whose ids are, or begin with, the texts in ``jobs``; without duplicates."""
     found = {job.job_id: job for job in map(client.find, jobs)}
     return list(found.values())
 
@@ -177,7 +177,8 @@ def follow(
     as_json: bool,
     show_all: bool = False,
 ) -> None:
-    """``wait``: wait for a queued job, and exit with its exit code. Else print its id."""
+    """Print the id of a queued job; or, with ``wait``, wait for the job, and exit with its exit
+    code."""
     if not wait:
         output.write_either(job.document, job.job_id, as_json=as_json)
         return

@@ -179,12 +179,12 @@ def export(
             metavar="RECORDS",
             min=1,
             max=BATCH_MAX,
-            help=f"The records of a request of GetBatch.  [default: {BATCH_DEFAULT}]",
+            help=f"The number of records in a request of GetBatch.  [default: {BATCH_DEFAULT}]",
         ),
     ] = None,
     debug: options.Debug = False,
 ) -> None:
-    """Write the records of a view, in its order, with the ranges of the inputs that have them.
+    """List the records of a view, in its order, each with its ranges of the inputs.
 
     The command writes one line at a time and reads only the headers of members.
 

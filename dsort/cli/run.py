@@ -81,8 +81,9 @@ def read_spec(
     warn: Callable[[str], None],
     flags: Mapping[str, bool] | None = None,
 ) -> JobSpec:
-    """The spec from ``source`` (a path, ``-`` or text) with its buckets replaced by ``src`` and
-    ``dst``, and with those ``flags`` set that are true. ``warn`` is called with its warnings."""
+    """The spec from ``source`` (a path, ``-`` or text). ``src`` and ``dst`` replace its buckets.
+    ``flags``: fields to set, if their value is true. ``warn`` is called with the warnings of the
+    spec."""
     with without_plugins():
         from dsort.spec.load import load_spec
 
@@ -112,8 +113,8 @@ def read_fields(
     overwrite: bool = False,
     remove_stale: bool = False,
 ) -> dict[str, Any]:
-    """The fields of the spec from ``source`` as written, for a service to check: its buckets
-    replaced by ``src`` and ``dst``."""
+    """The fields of the spec from ``source`` as written, because a service checks them. ``src`` and
+    ``dst`` replace its buckets."""
     from dsort.spec.dialects import OLDER_NAMES
     from dsort.spec.load import read_fields
 
@@ -193,7 +194,9 @@ def _mapping(
     if text is None:
         return {}
     if not ray:
-        problems.append(SpecProblem(option, "is for Ray clusters", "say which one: --ray-address"))
+        problems.append(
+            SpecProblem(option, "is for Ray clusters", "name the cluster: --ray-address")
+        )
     try:
         found = json.loads(text)
     except ValueError:
@@ -204,6 +207,6 @@ def _mapping(
         for value in found.values()
     ):
         example = '{"dsort": 1}' if number else '{"zone": "a"}'
-        problems.append(SpecProblem(option, f"{text} is no such object as {example}"))
+        problems.append(SpecProblem(option, f"{text} is not an object like {example}"))
         return {}
     return {name: kind(value) for name, value in found.items()}

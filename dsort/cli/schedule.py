@@ -183,7 +183,13 @@ def _definition(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         names = (name for name in fields if "spec" in fields and closest(name, ("cron", "every")))
         hint = f'is "{mistyped}" mistyped?' if (mistyped := next(names, "")) else "'0 2 * * *'"
         raise SpecError(
-            [SpecProblem("--cron", "is missing, and so is --every: when is it due?", hint)]
+            [
+                SpecProblem(
+                    "--cron",
+                    "is missing, and --every is, too: one of them sets the due times",
+                    hint,
+                )
+            ]
         )
     return definition
 

@@ -146,7 +146,8 @@ def show(
         elif job is not None:
             if listed != ListOptions():
                 raise SpecError(
-                    "--state, --owner, --label and --wide are for lists: name no job, or leave them"
+                    "--state, --owner, --label and --wide are for lists: leave them out, or name "
+                    "no job"
                 )
             show_job(context, job, show_all=show_all, as_json=as_json)
         else:

@@ -1,4 +1,4 @@
-"""``dsort start``, ``dsort plan`` and ``dsort spec``: what is done with a spec."""
+"""``dsort start``, ``dsort plan`` and ``dsort spec``: run, plan or check the job of a spec."""
 
 from __future__ import annotations
 

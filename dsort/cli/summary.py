@@ -34,10 +34,10 @@ SKIPPED: Final[Mapping[str, str]] = {
     "clutter_files": "for people or of file managers (README.txt, Thumbs.db)",
     "hidden_files": "hidden",
     "other_files": "with another extension or name than asked for",
-    "unusable_files": "that can be no members",
+    "unusable_files": "that cannot be members",
     "unlisted_files": "in no row of metadata",
 }
-"""Why a loose file becomes no member, by the kind that counts it."""
+"""The reason why a loose file does not become a member, by the kind under which it is counted."""
 
 
 def job(report: JobReport, *, show_all: bool = False) -> str:

@@ -36,9 +36,9 @@ Buckets = Annotated[
     Option(
         "--buckets",
         metavar="BUCKET",
-        help="Buckets that the token's jobs may read and write, as in s3://team-a or "
-        "/data/a; may be repeated. With * at the end it stands for all buckets whose URIs begin "
-        "so, as in 's3://team-a/*'.  [default: all]",
+        help="Buckets that the token's jobs may read and write, as in s3://team-a or /data/a; may "
+        "be repeated. With * at the end, BUCKET stands for all buckets whose URIs begin with the "
+        "text before the *, as in 's3://team-a/*'.  [default: all]",
     ),
 ]
 InputBuckets = Annotated[

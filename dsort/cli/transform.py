@@ -30,7 +30,8 @@ STORE_VERBS = ("add", "ls", "show", "rm")
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The options that define the change of records. A command has one of the first three."""
+    """The options that define the change of records. A command has exactly one of ``use``,
+    ``python`` and ``file``."""
 
     use: Annotated[
         str | None,
@@ -71,10 +72,10 @@ class Change(Struct, frozen=True, kw_only=True):
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             found = f"has {' and '.join(named)}" if named else "has none of " + _one_of(given)
-            hint = "one of them says what becomes of the records"
+            hint = "exactly one of them defines the change of the records"
             raise SpecError(f"dsort transform {found}", hint=hint)
         if self.ext and self.python is None:
-            hint = "the step fields gives members other names"
+            hint = "the step `fields` renames members"
             raise SpecError([SpecProblem("--rename-ext", "needs --python", hint)])
         if self.use is not None:
             return {"use": self.use}
@@ -127,11 +128,11 @@ def transform(
       dsort transform images arrays --python decode:to_array --rename-ext jpg:npy
       dsort transform s3://data/raw s3://data/clean -f clean.yaml --overwrite
     """
-    if change == Change() and src in STORE_VERBS:  # of a user who expects the list of transforms
+    if change == Change() and src in STORE_VERBS:  # the user means the list of transforms
         text = f'"{src}" would be a bucket here'
         raise SpecError([SpecProblem("SRC", text, f"did you mean `dsort transforms {src}`?")])
     if "-" in (src, dst):
-        hint = "`dsort start - - -f SPEC` reads and writes one, with transform in SPEC"
+        hint = "`dsort start - - -f SPEC` reads and writes a stream, with transform in SPEC"
         raise SpecError("dsort transform changes shards of a bucket, and no stream", hint=hint)
     if dst is None:
         raise SpecError(
@@ -233,7 +234,7 @@ def add(
         output.write_json(view)
         return
     if not is_new:
-        output.inform("nothing is new: its newest version has these steps")
+        output.inform("nothing is new: the newest version has these steps already")
     output.write(f"{view['name']}@{view['version']}")
 
 
@@ -294,7 +295,7 @@ def rm(
     debug: options.Debug = False,
 ) -> None:
     """Remove a transform, or one version of a transform. The number of a removed version is not
-    given again."""
+    used again."""
     if is_remote(context):
         with connected(context) as client:
             client.transforms.remove(name)
