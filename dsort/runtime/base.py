@@ -52,7 +52,7 @@ class Runtime(Protocol):
     def start(self, setup: WorkerSetup, workers: int) -> None:
         """Make a scratch directory on each node, and start ``workers`` workers.
 
-        ``StorageError`` with the name of the node if a node cannot have one.
+        ``StorageError``, which names the node, if a node cannot have a scratch directory.
         """
 
     def scratch_nodes(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class Runtime(Protocol):
 
     def check_directory(self, path: str, token: str) -> tuple[str, ...]:
         """Check that each node sees ``path`` with a file ``token`` in it; ``StorageError`` names a
-        node that does not. Return the nodes that were found to be lost, in words."""
+        node that does not see it. Return the nodes that were found to be lost, in words."""
 
     def warnings(self) -> list[str]:
         """New warnings for the user since the last call, about things that make jobs slow."""
@@ -145,11 +145,12 @@ def given(found: Any) -> Any:
 
 
 TASK_TRIES_MAX: Final = 3
-"""A task that has ended so many workers fails the job."""
+"""If a task has ended this many workers, the job fails."""
 WORKERS_LOST_MAX: Final = 16
 """The most workers that may be lost before the job fails."""
 LOOKAHEAD_MAX: Final = 64
-"""The number of waiting tasks that are searched for one with files on the free worker's node."""
+"""The number of waiting tasks among which a task with files on the free worker's node is
+searched."""
 
 W = TypeVar("W", bound=Hashable)
 
@@ -165,9 +166,9 @@ class _Attempt(Struct, frozen=True):
 
 
 class TaskQueue(Generic[W]):
-    """The tasks of one run after the other, for workers ``W``; ``str``: a worker's name for users.
-    It decides which task a free worker gets next, when a run of tasks is over, and whether the task
-    of a lost worker is done again.
+    """The tasks of one run after the other, for workers of the type ``W``; ``str`` of a worker is
+    its name for users. The queue decides which task a free worker gets next, when a run of tasks is
+    over, and whether the task of a lost worker is done again.
 
     If several tasks of a run fail, the error of the first of them in the order of tasks ends the
     run, whichever failed first in time. So the error names the same shard for any number of
@@ -201,7 +202,7 @@ class TaskQueue(Generic[W]):
         return bool(self._waiting) or any(map(self._matters, self._doing.values()))
 
     def raise_failure(self) -> None:
-        """Raise the error that ended the run, if one did."""
+        """Raise the error that ended the run, if any."""
         if self._failed:
             raise self._failed[1]
 
@@ -235,7 +236,7 @@ class TaskQueue(Generic[W]):
     def put_back(self, worker: W) -> None:
         """Return a task that could not be sent. The loss of this worker does not count as a try of
         the task."""
-        # In front, so that the worker that could not be reached does not delay it.
+        # In front, so that the worker that could not be reached does not delay the task.
         self._waiting.appendleft(self._doing.pop(worker))
 
     def answer(self, worker: W, done: TaskDone | DsortError) -> Sequence[tuple[Task, TaskDone]]:
@@ -248,7 +249,7 @@ class TaskQueue(Generic[W]):
             return ((attempt.task, done),)
         if self._matters(attempt):
             self._failed = attempt.order, done
-            # Tasks before the failed one may still fail, and then theirs is the error.
+            # Tasks before the failed task may still fail; then their error ends the run.
             self._waiting = deque(each for each in self._waiting if self._matters(each))
         return ()
 
@@ -256,7 +257,7 @@ class TaskQueue(Generic[W]):
         """Record that a worker was lost; its task waits again.
 
         ``WorkerLostError`` if the task has ended several workers, or the job has lost more than
-        ``lost_max``.
+        ``lost_max`` workers.
         """
         attempt = self._doing.pop(worker, None)
         self._fetches.pop(worker, None)
@@ -284,8 +285,8 @@ class TaskQueue(Generic[W]):
 
         If input shards are fetched ahead, it is the task of the shard that this worker fetches;
         else the first task with a shard that no worker fetches; else the last task, because its
-        shard will be there last. If they are not, it is a task with files on the worker's node, or
-        else the first task.
+        shard will arrive last. If no shards are fetched ahead, it is a task with files on the
+        worker's node, or else the first task.
         """
         if any(shard >= 0 for shard in self._fetches.values()):
             own, fetched = self._fetches.get(worker, -1), {*self._fetches.values()}

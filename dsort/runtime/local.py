@@ -46,7 +46,8 @@ BOOTSTRAP = (
     "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from dsort.runtime.local import main; main()"
 )
-"""A worker imports modules from the same path as its coordinator, wherever that was started."""
+"""A worker imports modules from the same path as its coordinator, wherever the coordinator was
+started."""
 
 AHEAD_A_WORKER = 4
 """The tasks that are made before a worker is free for them. More would take memory, and keep
@@ -78,7 +79,7 @@ class Link:
     def send(self, message: object) -> None:
         """Send a message. ``OSError`` if the other end is closed."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        # In one piece: the receiver would wake up for a length alone, and wait again.
+        # Sent in one piece: for a length alone, the receiver would wake up, and wait again.
         self._end.sendall(len(data).to_bytes(LENGTH_BYTES, "big") + data)
 
     def recv(self) -> Any:
@@ -200,7 +201,8 @@ class LocalRuntime:
                 for at, host in enumerate(self._hosts[:workers_max]):
                     if queue.is_free(host):
                         self._give(selector, at)
-                # Here, while all are busy: making tasks of thousands of small shards takes a while.
+                # While all workers are busy: making the tasks of thousands of small shards takes
+                # long.
                 queue.fill()
                 for key, _ in selector.select():
                     self._stop.raise_if_requested()
@@ -368,8 +370,8 @@ def serve(descriptor: int, parent: int) -> None:
     """Serve the coordinator at the other end of the socket until that end is closed. ``parent``:
     the id of the coordinator's process, with which this process ends."""
     _die_with(parent)
-    # Hundreds of thousands of slices would start one collection after another, of objects without
-    # cycles: 10 % of the time of a job with small records.
+    # Hundreds of thousands of slices would start one garbage collection after another, although
+    # they have no cycles: 10 % of the time of a job with small records.
     gc.disable()
     link, lock = Link(socket.socket(fileno=descriptor)), threading.Lock()
 
@@ -414,8 +416,8 @@ if __name__ == "__main__":
 
 # Workers of a command are forks of its process, made while it has one thread: they have all modules
 # loaded that it has loaded. Two kinds of workers are fresh interpreters, without a second import of
-# the user's `__main__`: those in a user's process, which may have threads, and replacements of lost
-# workers.
+# the user's `__main__`: workers of a job in a user's process, which may have threads, and
+# replacements of lost workers.
 def can_fork() -> bool:
     """Whether this process has only one thread by the kernel's count.
 
@@ -433,7 +435,8 @@ class ForkedProcess:
     def __init__(self, link: socket.socket) -> None:
         self.returncode: int | None = None
         parent = os.getpid()
-        # No signal may run the coordinator's handlers in the worker: they write to its pipe.
+        # No signal may run the coordinator's handlers in the worker: they would write to the
+        # coordinator's pipe.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         try:
             self.pid = os.fork()

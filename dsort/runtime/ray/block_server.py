@@ -50,14 +50,14 @@ their processes then request blocks through Ray."""
 HELLO_S_MAX = 10.0
 """A client has to send a ticket within this time."""
 IDLE_S_MAX = 120.0
-"""A connection that has been used is kept for so long."""
+"""The time for which an idle connection is kept open after its last block."""
 SEND_S_MAX = 60.0
 """The time limit for sending one block; the client does not wait longer."""
 SENDFILE_BYTES_MIN = 64 << 10
 """Shorter ranges are read into a buffer and sent together, because each system call costs more."""
 TURN_BYTES_MIN = 64 << 10
-"""The number of longer tickets that are read at the same time is limited, together with blocks, so
-that strangers cannot fill the memory with them."""
+"""While a longer ticket is read, it counts as one of the ``STREAMS_MAX`` blocks, so that strangers
+cannot fill the memory with tickets."""
 ACCEPT_AGAIN_S = 0.1
 BACKLOG = 128
 
@@ -67,7 +67,7 @@ Part = tuple[int, int, int]
 
 class BlockPlace(Struct, frozen=True):
     """Where servers may listen. ``ports``: first and last; (0, 0): any free port. ``network``:
-    listen on the node's address in this network; "": on the address by which Ray knows the node."""
+    listen on the node's address in this network; "": on the address that Ray uses for the node."""
 
     ports: tuple[int, int] = (0, 0)
     network: str = ""
@@ -95,7 +95,8 @@ class BlockPlace(Struct, frozen=True):
 
 
 class BlockServer:
-    """Listens from its creation on. ``location``: its address. ``NoBlocksError`` if it cannot."""
+    """Listens from its creation on. ``location``: its address. ``NoBlocksError`` if it cannot
+    listen."""
 
     def __init__(
         self,
@@ -147,14 +148,14 @@ class BlockServer:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Answer the tickets that come on a connection, until it ends. The client notices by itself
-        that it has ended."""
+        """Answer the tickets that come on a connection, until it ends. The client notices the end
+        by itself."""
         try:
             tune(connection)
             connection.settimeout(HELLO_S_MAX)
             if self._context is not None:
-                # The handshake waits for the client: done in the accepting thread, it would hold up
-                # others.
+                # The handshake waits for the client: in the accepting thread, it would delay other
+                # clients.
                 plain, connection = (
                     connection,
                     self._context.wrap_socket(

@@ -43,7 +43,7 @@ MAC_BYTES = 32
 FORGED = bytes(MAC_BYTES)
 NONCE_BYTES = 16
 TICKET_BYTES_MAX = 16 << 20
-"""Each range is at least one record. With short lines, a ticket has many ranges."""
+"""A range has at least one record, so a ticket for short records may have many ranges."""
 OFFSET_LIMIT = 1 << 63
 
 _ASKS, _ANSWERS = b"dsort asks ", b"dsort answers "
@@ -74,7 +74,7 @@ def tls_of_ray(*, listens: bool) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # SSLError is an OSError, too
         files = ", ".join((certificate, key, authority))
         raise NoBlocksError(f"cannot load {files}: {error.strerror or error}") from None
     return context
@@ -87,8 +87,8 @@ def location(address: str, port: int, *, tls: bool) -> str:
 
 
 def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socket.socket:
-    """Connect to the server at ``where``, before ``end_s`` of the monotonic clock. ``OSError``; or
-    ``ValueError`` if ``where`` is not the address of a server."""
+    """Connect to the server at ``where``, before ``end_s`` of the monotonic clock. ``OSError`` if
+    there is no connection by then; ``ValueError`` if ``where`` is not the address of a server."""
     parts = urlsplit(where)
     if parts.scheme not in SCHEMES or not parts.hostname or not parts.port:
         raise ValueError(f"{where} is not the place of a server")
@@ -107,7 +107,7 @@ def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socke
 
 def tune(connection: socket.socket) -> None:
     """Make a connection send data at once, and detect that the other machine is gone."""
-    # Else a ticket waits for the acknowledgement of the last one.
+    # Otherwise a ticket would wait for the acknowledgement of the ticket before it.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S_MAX)
@@ -116,8 +116,8 @@ def tune(connection: socket.socket) -> None:
 
 
 def fill(connection: socket.socket, buffer: memoryview, end_s: float) -> None:
-    """Fill ``buffer`` with bytes that arrive before ``end_s``. ``TimeoutError``; ``CutError`` if
-    the connection ends before."""
+    """Fill ``buffer`` with bytes that arrive before ``end_s``. ``TimeoutError`` if too few arrive;
+    ``CutError`` if the connection ends."""
     while buffer:
         connection.settimeout(_left_s(end_s))
         got = connection.recv_into(buffer)
@@ -161,7 +161,8 @@ class BlockKey:
         text = orjson.dumps(
             [secrets.token_hex(NONCE_BYTES), scratch_node, block.partition, *ranges]
         )
-        # The nonce in the text makes each ticket another one, so no old proof answers it.
+        # The nonce in the text makes each ticket different, so the proof of an old ticket never
+        # fits.
         return self._mac(_ASKS, text) + text
 
     def open(self, ticket: bytes) -> tuple[str, SpillBlock]:
@@ -183,7 +184,7 @@ class BlockKey:
         return self._mac(_ANSWERS, ticket)
 
     def proves(self, proof: bytes, ticket: bytes) -> bool:
-        """Whether ``proof`` is such an answer to ``ticket``."""
+        """Whether ``proof`` is the proof for ``ticket``."""
         return hmac.compare_digest(self.proof(ticket), proof)
 
     def _mac(self, what: bytes, text: bytes) -> bytes:
@@ -197,11 +198,11 @@ def _checked(said: Any) -> tuple[str, SpillBlock]:
         case [str(), str(scratch_node), int(partition), list(), list(), list()]:
             columns = said[3:]
         case _:
-            raise TicketError("it says something else than tickets do")
+            raise TicketError("it has another form than tickets have")
     numbers = [partition, *(number for column in columns for number in column)]
     # `type`, as booleans are instances of int, too.
     if not all(type(number) is int and 0 <= number < OFFSET_LIMIT for number in numbers):
-        raise TicketError("it has numbers that are none of a range")
+        raise TicketError("it has numbers that no range has")
     workers, starts, sizes = map(tuple, columns)
     if not 0 < len(workers) == len(starts) == len(sizes) or sum(sizes) > BLOCK_BYTES:
         raise TicketError(f"it asks for other ranges than those of a block of {BLOCK_BYTES:,} B")

@@ -1,8 +1,8 @@
 """Starts a Ray, joins one, and leaves it: in one thread, and without a trace.
 
-Before a cluster is joined, its address is checked, in seconds. Ray itself takes more than ten
-minutes to detect that nothing listens there, and logs each try. A Ray that dsort starts listens on
-loopback only and requires a token."""
+Before a cluster is joined, its address is checked, which takes seconds. Ray itself takes more than
+ten minutes to detect that nothing listens there, and logs each try. A Ray that dsort starts listens
+on loopback only and requires a token."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class GivenRay:
     """A Ray to which this process was already connected: it is ready, and is left unchanged."""
 
     is_own: ClassVar[bool] = False
-    """Whether it is started here, and ends with the job."""
+    """Whether dsort starts this Ray, which then ends with the job."""
 
     def wait(self, stop: StopFlag, *, seconds_max: float) -> Exception | None:
-        """Wait until Ray is ready. Return the error why Ray cannot be used, ``TimeoutError``, or
-        None. Raises ``JobStoppedError``."""
+        """Wait until Ray is ready. Return None, or the error that prevents the use of Ray;
+        ``TimeoutError`` if it is not ready in time. Raises ``JobStoppedError``."""
         return None
 
     def where(self) -> str:
@@ -115,8 +115,8 @@ class RaySession(GivenRay):
             self._thread.join(END_SECONDS_MAX)
 
     def _take_sigterm_back(self) -> None:
-        """Remove Ray's handler for SIGTERM, which would print a stack as after a crash, and then
-        call Python's handler."""
+        """Remove Ray's handler for SIGTERM, which would print a stack as after a crash before it
+        calls Python's handler."""
         if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)
@@ -177,8 +177,9 @@ def start_ray(
     except OSError:
         shutil.rmtree(directory)
         raise
-    # Inside another Ray's job, it would look for that job's files. It requires a token even if the
-    # environment turns tokens off: else every process that reaches one of its ports can run code.
+    # Without the first line, a Ray that is started inside another Ray's job would look for that
+    # job's files. The new Ray requires a token even if the environment turns tokens off: otherwise
+    # every process that reaches one of its ports could run code.
     ours = {
         "RAY_JOB_CONFIG_JSON_ENV_VAR": None,
         "RAY_AUTH_MODE": "token",
@@ -196,7 +197,7 @@ def start_ray(
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
                 _temp_dir=str(ray_files(directory)),
-                # The monitor takes the page cache of mapped inputs for used memory, and kills.
+                # The monitor counts the page cache of mapped inputs as used, and kills workers.
                 _system_config={"memory_monitor_refresh_ms": 0},
             )
         check_loopback(listeners(_processes(directory)))
@@ -208,7 +209,7 @@ def join_ray(
     init: Callable[..., object], shutdown: Callable[[], object], address: str
 ) -> RaySession:
     """Begin to join a cluster. All nodes need the same packages as this one; a dsort that runs from
-    a source tree is sent along."""
+    a source tree is sent to them."""
     package = Path(__file__).resolve().parents[2]
     installed = package.parent.name in ("site-packages", "dist-packages")
 
@@ -298,7 +299,7 @@ def check_listener(address: str) -> None:
                 f"no Ray cluster answers at {address}: {error.strerror or error}", hint=PORT_HINT
             ) from error
         if heard[_FRAME_TYPE_AT:] != bytes([_SETTINGS]):
-            raise WorkerLostError(f"what answers at {address} is no Ray cluster", hint=PORT_HINT)
+            raise WorkerLostError(f"the server at {address} is no Ray cluster", hint=PORT_HINT)
 
 
 def is_only_on_loopback(address: str, here: str) -> bool:
@@ -346,8 +347,8 @@ def check_loopback(found: Iterable[Listener]) -> None:
     if open_to_all:
         raise WorkerLostError(
             f"Ray listens on {', '.join(open_to_all)}, where other machines may reach it",
-            hint="this version of Ray cannot be kept to this machine: use the one that dsort was "
-            "tested with, or run without --ray",
+            hint="this version of Ray cannot be limited to this machine: use the version that "
+            "dsort was tested with, or run without --ray",
         )
 
 
@@ -379,7 +380,7 @@ every process that reached one of its ports."""
 
 def check_ray_version(found: str = "") -> None:
     """``WorkerLostError`` if Ray is too old to be locked. ``found``: its version, if it is not the
-    installed one."""
+    installed version."""
     try:
         found = found or version("ray")
     except PackageNotFoundError:
@@ -387,9 +388,9 @@ def check_ray_version(found: str = "") -> None:
     numbers = re.match(r"(\d+)\.(\d+)", found)
     if not numbers or tuple(map(int, numbers.groups())) < RAY_VERSION_MIN:
         raise WorkerLostError(
-            f"Ray {found} is too old: others may have it run their code",
-            hint=f"pip install {_required()}, on all nodes of a cluster; without Ray nothing of it "
-            "is used",
+            f"Ray {found} is too old: other users could run code through it",
+            hint=f"pip install {_required()}, on all nodes of a cluster; jobs without --ray do "
+            "not use Ray",
         )
 
 
@@ -408,9 +409,8 @@ _ONE_OF = re.compile(r"in\((.*)\)")
 
 
 class Needs(Struct, frozen=True):
-    """What a worker needs of its node: ``cpus``, ``gpus``, and custom ``resources``, which it
-    takes. ``labels``: a label selector of Ray: a value is ``x``, ``!x``, ``in(x, y)`` or ``!in(x,
-    y)``.
+    """The ``cpus``, ``gpus`` and custom ``resources`` that a worker takes of its node. ``labels``:
+    a label selector of Ray: a value is ``x``, ``!x``, ``in(x, y)`` or ``!in(x, y)``.
     """
 
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -423,8 +423,8 @@ class Needs(Struct, frozen=True):
             if not amount > 0 or name in ("", "CPU", "GPU", "memory", "object_store_memory"):
                 raise SpecError(
                     f"--ray-resources: {name!r}: {amount} is no custom resource of a node",
-                    hint="a worker takes one CPU; name what the nodes were given besides, and how "
-                    "much of it a worker takes",
+                    hint="a worker takes CPUs in any case; name another resource that the nodes "
+                    "were started with, and how much of it a worker takes",
                 )
 
     def __bool__(self) -> bool:

@@ -1,5 +1,5 @@
-"""The directory of a Ray that dsort started. It is private, and shows by its owner, if that has
-died, that it is abandoned."""
+"""The directory of a Ray that dsort started. It is private, and records its owner: if the owner has
+died, the directory is abandoned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES_CHARACTERS_MAX = 40
 PID_LIMIT = 1 << 31
 
 YOUNG_S = 60
-"""A younger directory without an owner may be about to get one."""
+"""A directory that is younger than this and has no owner may be about to get one."""
 
 
 class LeftRay(Struct, frozen=True):
@@ -68,7 +68,7 @@ def note_owner(directory: Path, owner: Holder) -> None:
 
 
 def ray_places() -> list[Path]:
-    """The directories in which such directories are made."""
+    """The directories in which dsort makes directories of Rays."""
     return [Path(tempfile.gettempdir()), Path("/tmp")]
 
 
@@ -113,8 +113,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _is_left(path: Path, machine: Machine, *, is_used: bool) -> bool:
-    """Whether this is this user's directory, and its owner is gone. ``is_used``: some process has
-    files of it open."""
+    """Whether ``path`` is a directory of this user, and its owner is gone. ``is_used``: some
+    process has files in it open."""
     try:
         with _opened(path) as descriptor:
             owner, made_at_s = _owner(descriptor), os.fstat(descriptor).st_mtime

@@ -63,7 +63,8 @@ IDLE_MAX = 8
 
 
 class BlockRules(Struct, frozen=True):
-    """How blocks of one job travel. ``key`` None: through Ray, like everything else."""
+    """How blocks of one job travel. If ``key`` is None, they travel through Ray, like all other
+    data."""
 
     key: BlockKey | None
     place: BlockPlace
@@ -73,7 +74,8 @@ class BlockRules(Struct, frozen=True):
 # through Ray, which detects a node that is lost, slow or without the file. If Ray delivers the
 # block nevertheless, the node cannot be reached from here, and its other blocks come through Ray.
 class RayExchange:
-    """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: of agents' names.
+    """The :class:`~dsort.scratch.nodes.Exchange` of a worker on Ray. ``prefix``: the prefix of the
+    names of agents.
 
     An answer that Ray delivers stays in the object stores of both nodes until the requester
     releases it.
@@ -137,8 +139,8 @@ class RayExchange:
         except BlockError as failed:
             log.debug("a block of node %s did not come: %s; Ray is asked", scratch_node, failed)
             payload: Payload = self._begin_by_ray(scratch_node, block)()
-            # Ray has delivered it, so the connection does not work; unless the agent is another
-            # process by now, or another block of this node has failed before.
+            # Ray has delivered the block, so the direct connection does not work; unless the agent
+            # is another process by now, or another block of this node has failed before.
             if isinstance(failed, UnreachableError) and self._locations[scratch_node] == location:
                 self._locations[scratch_node] = self._ask_location(scratch_node)
                 if self._locations[scratch_node] == location:
@@ -260,7 +262,7 @@ class BlockClient:
             connection.close()
             if proof == FORGED:
                 raise UnreachableError("a ticket is refused: it was not signed with this job's key")
-            raise UnreachableError("what answers there is not of this job")
+            raise UnreachableError("the server there does not belong to this job")
 
     def _taken(self, location: str) -> socket.socket | None:
         with self._lock:
@@ -296,7 +298,7 @@ def _block(connection: socket.socket, wanted_bytes: int, end_s: float) -> NDArra
             fill(connection, view[size_bytes : size_bytes + chunk_bytes], end_s)
             size_bytes += chunk_bytes
     except CutError:
-        raise UnreachableError(f"the connection ended behind {size_bytes:,} {sent}") from None
+        raise UnreachableError(f"the connection ended after {size_bytes:,} {sent}") from None
     if size_bytes != wanted_bytes:
         raise UnreachableError(f"it sent {size_bytes:,} {sent}")
     return block

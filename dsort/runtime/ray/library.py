@@ -1,5 +1,5 @@
-"""What dsort needs of the Ray library: the errors after which no answer will come, and its messages
-in a user's words."""
+"""The parts of the Ray library that dsort needs: the errors after which no answer will come, and
+Ray's messages in a user's words."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def first_line(text: object) -> str:
 
 
 def located(error: DsortError, where: str) -> DsortError:
-    """``error``, with its place ``where`` ("": none) in the message, if it may be caused by a place
-    and not by the spec or the data."""
+    """``error``, with the place ``where`` ("": none) in its message if the place, and not the spec
+    or the data, may have caused it."""
     if where and isinstance(error, (StorageError, WorkerLostError, InvariantError)):
         error.message = f"{error.message} ({where})"
         error.args = (error.message,)
@@ -115,7 +115,7 @@ def cause(died: Exception) -> tuple[str, str]:
     detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
     if detail == text:
         reason = text.rpartition("The actor is dead because ")[2]
-        return f"Ray says: {first_line(reason)}", "look at Ray's own logs"
+        return f"Ray reports: {first_line(reason)}", "look at Ray's own logs"
     return (
         f"its process ended ({first_line(detail)})",
         "look at that shard, and at the memory that workers have",
@@ -136,7 +136,7 @@ def explain(error: Exception, address: str | None) -> DsortError:
     where = "this machine" if address == "auto" else address
     if "ray[client]" in text:
         return WorkerLostError(
-            f"Ray's client, which {address} takes, is not installed",
+            f"Ray's client, which {address} needs, is not installed",
             hint="pip install 'ray[client]', or run dsort on a node of the cluster: auto",
         )
     if "ersion mismatch" in text:
@@ -146,7 +146,7 @@ def explain(error: Exception, address: str | None) -> DsortError:
         )
     if "AuthToken" in text or "AuthenticationError" in text:
         return WorkerLostError(
-            f"the Ray cluster at {where} wants a token, and this process has not the right one",
+            f"the Ray cluster at {where} requires a token, which this process does not have",
             hint="set RAY_AUTH_MODE=token, and put the cluster's token into ~/.ray/auth_token",
         )
     if isinstance(error, ConnectionError):

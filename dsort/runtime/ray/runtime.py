@@ -72,7 +72,7 @@ ASK_TRIES_MAX = 3
 def _actor_classes() -> tuple[type[Any], type[Any]]:
     """The classes of a job's actors: workers and agents. Ray pickles local classes by value. So on
     this machine, actors can import dsort and all other modules from the same path as this process;
-    otherwise the current directory would decide."""
+    otherwise the current directory would decide which modules they import."""
     here, path = socket.gethostname(), list(sys.path)
 
     def see_what_we_see() -> None:
@@ -85,7 +85,7 @@ def _actor_classes() -> tuple[type[Any], type[Any]]:
             from dsort.runtime.ray.exchange import RayExchange
             from dsort.runtime.ray.workers import RayWorker
 
-            # Put into Ray's object store by this job's driver, never a file (see the architecture).
+            # From Ray's object store, where this job's coordinator put it; never from a file.
             setup, rules = pickle.loads(packed)
             self._worker = RayWorker(setup, number, RayExchange(prefix, rules))
 
@@ -136,9 +136,9 @@ class RayRuntime:
 
     ``address``: the address of a cluster (``auto``, ``host:port``, ``ray://host:port``). None: the
     Ray to which this process is connected; or else a new one, which ``close`` ends without a trace.
-    Ray is started or joined in the background; an error of that is raised (``WorkerLostError``)
-    where Ray is needed first. ``resources``, ``labels``, ``cpus`` and ``gpus``: what a worker needs
-    of its node (see :class:`~dsort.runtime.ray.runtime.Needs`).
+    Ray is started or joined in the background. If this fails, ``WorkerLostError`` is raised where
+    Ray is needed first. ``resources``, ``labels``, ``cpus`` and ``gpus``: see
+    :class:`~dsort.runtime.ray.cluster.Needs`.
     """
 
     name = "ray"
@@ -157,7 +157,7 @@ class RayRuntime:
         place: BlockPlace | None = None,
     ) -> None:
         """``direct``: send blocks of spill directly from node to node, not through Ray. ``place``:
-        where the agents of nodes may listen for that."""
+        where the agents of nodes may listen for requests of blocks."""
         self._direct = direct
         self._place = place or BlockPlace()
         self._address = address
@@ -243,7 +243,7 @@ class RayRuntime:
             blind, gone = self._look(ask)
         if blind:
             raise StorageError(
-                f"{path} is not to be seen from node {listed(blind)}",
+                f"{path} cannot be seen from node {listed(blind)}",
                 hint="all nodes need the same directories under the same paths: use a file system "
                 "that they share",
             )
@@ -333,7 +333,7 @@ class RayRuntime:
             return workers.remote(packed, number, prefix)
 
         def launch_agent(node_id: str, node_slot: str) -> Any:
-            # Never on another node: an agent serves the scratch of this one.
+            # Never on another node: an agent serves the scratch of its node.
             pinned = NodeAffinitySchedulingStrategy(node_id, soft=False)
             options = agents.options(name=agent_name(prefix, node_slot), scheduling_strategy=pinned)
             return options.remote(
@@ -354,12 +354,12 @@ class RayRuntime:
         ]
         return WorkerLostError(
             f"Ray started no worker within {waited_seconds} seconds: {', '.join(found)}",
-            hint=f"a worker takes {self._needs}: wait until others are done, or add nodes",
+            hint=f"a worker takes {self._needs}: wait until other jobs end, or add nodes",
         )
 
     def _look(self, ask: Callable[[Mapping[str, Any]], Any]) -> tuple[list[str], tuple[str, ...]]:
-        """Return (the nodes that answer no, the nodes that were found to be lost). For up to 40
-        seconds after a node died, Ray counts it as alive, and whatever is sent there fails."""
+        """Return (the nodes whose answer is False, the nodes that were found to be lost). For up to
+        40 seconds after a node died, Ray counts it as alive, and all requests to the node fail."""
         asked = {ask(node): node for node in self._needs.hosts(ray.nodes())}
         blind, gone = [], []
         end_s = time.monotonic() + LOOK_SECONDS_MAX
@@ -407,14 +407,14 @@ def _begin(address: str | None, workers: int | None, needs: Needs) -> GivenRay:
         if needs:
             raise SpecError(
                 "--ray-resources and --ray-labels choose among the nodes of a cluster",
-                hint="say which one: --ray-address",
+                hint="name the cluster: --ray-address",
             )
         return _start(workers or own_workers_max(needs), needs)
     if address in (None, "auto", ray.get_runtime_context().gcs_address):
         return GivenRay()
     raise WorkerLostError(
         f"this process is connected to another Ray than {address}",
-        hint="leave that first (ray.shutdown()), or give no address and use it",
+        hint="leave that Ray first (ray.shutdown()), or use it: give no address",
     )
 
 
@@ -427,7 +427,7 @@ def own_workers_max(needs: Needs) -> int:
     if len(gpus) < needs.gpus:
         raise TransformError(
             f"a worker needs {needs}, and this machine has {len(gpus)} GPUs that a job may use",
-            hint="--ray-address names a cluster that has some",
+            hint="name a cluster that has enough: --ray-address",
         )
     return min(workers, int(len(gpus) / needs.gpus + ROUNDING))
 

@@ -48,10 +48,10 @@ log = logger_of("runtime")
 # node_slot  <node id>, or <node id>-<n> for the scratch that was made after n were
 #            lost there. Names the directory in the job's scratch directory.
 # scratch id <token>@<node_slot>; the token is in the directory.
-# agent      dsort-<job id>-<attempt>-<node_slot>, in Ray's namespace dsort. Each runtime
-#            has another attempt: agents of a dead coordinator may still exist.
+# agent      dsort-<job id>-<random>-<node_slot>, in Ray's namespace dsort. Each runtime
+#            draws another random part: agents of a dead coordinator may still exist.
 def agent_name(prefix: str, node_slot: str) -> str:
-    """The name of the agent of ``node_slot``; ``prefix``: job and attempt."""
+    """The name of the agent of ``node_slot``; ``prefix``: the job id and the random part."""
     return f"dsort-{prefix}-{node_slot}"
 
 
@@ -118,8 +118,8 @@ class NodeAgent:
 
     def blocks_at(self, key: BlockKey, place: BlockPlace, address: str) -> tuple[str, str]:
         """(the address of this node's server for blocks of spill, or the reason why there is none).
-        Starts the server on the first call: jobs that move no blocks need none. ``address``: of
-        this node."""
+        Starts the server on the first call: jobs that move no blocks need none. ``address``: the
+        address of this node."""
         with self._blocks_lock:
             if self._blocks is None:
                 if isinstance(self._store, DsortError):
@@ -132,7 +132,7 @@ class NodeAgent:
             return self._blocks.location, ""
 
     def store(self, name: str, data: bytes) -> DsortError | Literal[""]:
-        """Store a shared file. "", or the error that prevents it."""
+        """Store a shared file. Returns "", or the error that prevented this."""
         if isinstance(self._store, DsortError):
             return self._store
         try:

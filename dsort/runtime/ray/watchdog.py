@@ -51,7 +51,7 @@ def end_watchdog(watchdog: subprocess.Popen[bytes]) -> None:
 
 # A process belongs to that Ray if it holds a file of the Ray's directory open for writing. All of
 # Ray's processes do so from their first instruction on: their logs. (Their names and environments
-# cannot be used, as they overwrite these.)
+# cannot be used, because the processes overwrite these.)
 def holders(directory: Path) -> list[int]:
     """The other processes that have files in ``directory`` open for writing."""
     return holders_of([directory])[directory]
@@ -71,8 +71,8 @@ def holders_of(directories: Sequence[Path]) -> dict[Path, list[int]]:
 
 
 def end_holders(directory: Path, *, spare: int = 0) -> None:
-    """Kill these processes and all that they start meanwhile, except ``spare``, until none is
-    left."""
+    """Kill the ``holders`` of ``directory`` and all processes that they start meanwhile, except
+    ``spare``, until none is left."""
     empty, end_s = 0, time.monotonic() + END_SECONDS_MAX
     while empty < EMPTY_LOOKS and time.monotonic() < end_s:
         found = [pid for pid in holders(directory) if pid != spare]
@@ -82,10 +82,10 @@ def end_holders(directory: Path, *, spare: int = 0) -> None:
         time.sleep(LOOK_S)
 
 
-# It uses only the standard library, because it starts before all parts of Ray, and has to outlive
-# whatever ends its owner. It reads from a pipe whose other end only the owner holds. A byte means
-# that the owner no longer needs the watchdog. The end of the pipe means that the owner died: the
-# watchdog ends all processes of that Ray and removes its files.
+# The watchdog uses only the standard library, because it starts before all parts of Ray, and has to
+# outlive whatever ends its owner. It reads from a pipe whose other end only the owner holds. A byte
+# means that the owner no longer needs the watchdog. The end of the pipe means that the owner died:
+# the watchdog ends all processes of that Ray and removes its files.
 def main() -> None:
     """Wait for the end of the owner."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -130,9 +130,9 @@ class RayWorkers:
         queue.raise_failure()
 
     def _may_do(self, host: _Host, workers_max: int | None) -> bool:
-        """Whether ``host`` is one of the ``workers_max`` that do a kind of task. These workers stay
-        the same, because the processes of user code that they started last until they do another
-        kind of task."""
+        """Whether ``host`` is one of the ``workers_max`` workers that do a kind of task. The same
+        workers do all tasks of this kind, because the processes of user code that a worker starts
+        run until it does another kind of task."""
         if workers_max is None or host in self._chosen:
             return True
         self._chosen = [each for each in self._chosen if each in self._hosts]
@@ -147,8 +147,8 @@ class RayWorkers:
         new = [each for each in self._warnings if each not in self._warned]
         self._warned.update(new)
         return [
-            f"spill of node {each} goes through Ray, which takes more processor time: it is not "
-            f"reached directly ({self._warnings[each]})"
+            f"spill of node {each} goes through Ray, which takes more processor time: the node "
+            f"is not reached directly ({self._warnings[each]})"
             for each in new
         ]
 
@@ -186,7 +186,7 @@ class RayWorkers:
         try:
             done = ray.get(reference)
         except RayError as died:
-            # The worker answers with its errors, so one that is raised is a bug.
+            # The worker answers with its errors, so an error that is raised is a bug.
             raised = isinstance(died, RayTaskError) and not isinstance(died, LOST_ERRORS)
             if raised or getattr(died, "actor_init_failed", False):
                 raise bug(died, str(host)) from died
@@ -268,8 +268,8 @@ class WorkerLocation(Struct, frozen=True):
 class RayWorker:
     """A worker that returns its errors, because Ray would wrap raised ones.
 
-    It is made in two steps, because only after the first one it is on a node and knows its scratch
-    node.
+    It is made in two steps, because the id of its scratch node is known only once Ray has put it on
+    a node.
     """
 
     def __init__(self, setup: WorkerSetup, number: int, exchange: RayExchange) -> None:
@@ -282,9 +282,9 @@ class RayWorker:
         self._lines: deque[LogLine] = deque(maxlen=LINES_MAX)
 
     def location(self, address: str, node_id: str) -> WorkerLocation:
-        """The location of the worker, which all of its log lines have. The lines come with its
-        answers. They are also in Ray's log of the process, where they can be read if the worker
-        gives no answer."""
+        """The location of the worker, which all of its log lines contain from now on. The lines
+        come with the answers of the worker. They are also in Ray's log of its process, where they
+        can be read if the worker gives no answer."""
         lines_to_coordinator(self._setup.log_level, self._lines.append, on_stderr=True)
         about_worker(
             job=self._setup.job_id,

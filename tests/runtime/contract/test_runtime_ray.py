@@ -169,7 +169,7 @@ class TestRayRuntime(RuntimeSuite):
             env={"RAY_AUTH_MODE": "disabled"},
         )
         assert ended.code == WorkerLostError.exit_code
-        assert f"the Ray cluster at {address} wants a token" in ended.err
+        assert f"the Ray cluster at {address} requires a token" in ended.err
         assert "hint: set RAY_AUTH_MODE=token" in ended.err
         assert "Traceback" not in ended.err
 
