@@ -1,1 +1,1 @@
-"""What several tests build their data with."""
+"""Code that several tests share: test data, faults, stores, services, servers and browsers."""

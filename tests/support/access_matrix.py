@@ -1,5 +1,5 @@
-"""Which routes there are, and what each answers to whom: the table that the law of access is
-checked against. A commit that adds a route adds its row."""
+"""All routes of the service, with the status of each answer to each caller: the table of the law of
+access. A commit that adds a route adds its row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from starlette.routing import BaseRoute
 
 CALLERS = ("anonymous", "stranger", "viewer", "owner", "other", "admin")
-"""No token; one that is not known; and of three roles, with the submitters that own and that do not
-own what a request is about."""
+"""The callers: without a token, with an unknown token, and with a token of each role. There are two
+submitters: the owner of the thing that a request names, and another submitter."""
 
 BUCKETS = ("allowed", "input", "output")
-"""What a request is about lies in buckets that viewer and submitters may use; or its input's, or
-its output's is none of these."""
+"""The buckets of the thing that a request names: viewer and submitters may use all of them; or they
+may not use its input bucket, or its output bucket."""
 
 OK = 0  # the status that the row names
 _Answers = Mapping[str, tuple[tuple[int, ...], ...]]
@@ -39,9 +39,9 @@ LAWS: Mapping[str, _Answers] = {
     "submitter": _answers("401 401    403   ok    ok   ok", " 401  401    403   ok  ok  ok"),
     "admin": _answers("  401   401    403   403   403  ok", " 401  401    403   403 403 ok"),
     "look": _answers("   401   401    ok    ok    ok   ok", " 401  401    404   404 404 ok"),
-    # A viewer may hear that it changes nothing before anything is looked for, or after.
+    # A viewer is refused before or after the thing is looked up.
     "change": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 ok"),
-    # A schedule runs with its owner's rights, for all who change it or have it run.
+    # A schedule runs with its owner's rights, also if another user changes or runs it.
     "owners": _answers(" 401   401    403   ok    403  ok", " 401  401 403/404  404 404 403"),
     "read": _answers("   401   401    ok    ok    ok   ok", " 401  401    403   403 403 ok"),
     "submit": _answers(" 401   401    403   ok    ok   ok", " 401  401    403   403 403 ok"),
@@ -50,8 +50,8 @@ LAWS: Mapping[str, _Answers] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One route, or one use of it. In ``path`` and ``query`` ``{...}`` stands for what the test
-    makes: a job, a schedule, a token, a spec as body, ..."""
+    """One route, or one use of it. In ``path`` and ``query``, ``{...}`` stands for a thing that the
+    test makes: a job, a schedule, a token, a spec as body, ..."""
 
     law: str
     status: int = 200
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def about_buckets(self) -> bool:
-        """Whether the answer depends on the buckets of what the request is about."""
+        """Whether the answer depends on the buckets of the thing that the request names."""
         return LAWS[self.law]["allowed"] != LAWS[self.law]["input"]
 
 
@@ -82,7 +82,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /openapi.json": (Row("open"),),
     "HEAD /openapi.json": (Row("open"),),
     "GET /healthz": (Row("open"),),
-    "GET /readyz": (Row("open", 503),),  # for nothing runs jobs in these tests
+    "GET /readyz": (Row("open", 503),),  # in these tests, no dispatcher runs
     "GET /metrics": (Row("token"),),
     "GET /v1/whoami": (Row("token"),),
     "GET /v1/schema": (Row("token"),),
@@ -100,7 +100,7 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
     "GET /v1/buckets": (Row("token"),),
     "GET /v1/buckets/{bucket:path}": (Row("read"),),
     "HEAD /v1/buckets/{bucket:path}": (Row("read"),),
-    "POST /v1/buckets/{bucket:path}": (Row("submit", 409, body="create-bck"),),  # it is there
+    "POST /v1/buckets/{bucket:path}": (Row("submit", 409, body="create-bck"),),  # the bucket exists
     "DELETE /v1/buckets/{bucket:path}": (
         Row("admin", 409, body="destroy-bck"),  # a job uses it
         Row("submit", body="delete-listrange"),

@@ -19,7 +19,7 @@ class Shelf(LocalBucket):
         self.uri = ref.uri
 
     def local_path(self, name: str) -> None:  # type: ignore[override]
-        super().local_path(name)  # refuses what is no name
+        super().local_path(name)  # refuses invalid names
 
 
 class ShelfStore(Store):

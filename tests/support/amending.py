@@ -22,7 +22,7 @@ def options(root: Path) -> RunOptions:
 
 
 def newest(root: Path) -> bytes:
-    """The manifest of the newest job, by job ids, as commands go by them."""
+    """The manifest of the newest job. Job ids decide which job is the newest, as in commands."""
     return max(root.glob("out/.dsort/*/manifest.json")).read_bytes()
 
 
@@ -49,6 +49,6 @@ def verify(root: Path) -> VerifyReport:
 
 
 def keys_of(root: Path) -> list[str]:
-    """The keys that a reader finds who goes by the newest manifest."""
+    """The keys in the shards that the newest manifest lists."""
     job_id = json.loads(newest(root))["job_id"]
     return [each.key for each in dsort.read_shards("out", job_id=job_id, options=options(root))]

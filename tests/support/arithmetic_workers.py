@@ -1,7 +1,7 @@
 """A runtime without workers: every task is answered by arithmetic from the counts of a data set.
 
 Nothing is read and nothing written. Tasks and answers pass through pickle, as they do between
-processes, so that their size is known and what the coordinator keeps of them is its own.
+processes. So their size is known, and the coordinator keeps copies of its own.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ MEMBERS_A_RECORD = 2
 OVERHEAD_BYTES = 1536
 """Two headers and padding of a record."""
 FREE_BYTES = 1 << 60
-"""Of scratch on each node."""
+"""The free scratch space of each node."""
 UPLOAD_ID_CHARS, CHECKSUM_BYTES = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much data there would be, and how many would work on it. Records are all of one size;
-    hashes spread them over partitions at random (seeded)."""
+    """The amount of data, and the number of workers. All records have one size; hashes spread them
+    over partitions at random (seeded)."""
 
     shards: int
     records: int
@@ -77,12 +77,12 @@ class Scale:
 
     @property
     def workers(self) -> int:
-        """On all nodes."""
+        """The number of workers on all nodes."""
         return self.nodes * self.workers_a_node
 
     @property
     def stored_bytes(self) -> int:
-        """What a record takes in a shard."""
+        """The size of a record in a shard."""
         return self.record_bytes + OVERHEAD_BYTES
 
     @property
@@ -96,7 +96,7 @@ class Scale:
         return max(self.records // self.output_shards, 1) * self.record_bytes
 
     def records_of_shard(self, shard: int) -> int:
-        """Even, the first ones have one more."""
+        """The number of records of a shard: an equal share, and one more in the first shards."""
         return self.records // self.shards + (shard < self.records % self.shards)
 
     def records_of_partitions(self, partitions: int) -> Int64s:
@@ -108,7 +108,8 @@ class Scale:
 
 @dataclass(slots=True)
 class Traffic:
-    """What went between coordinator and workers. ``bytes_max``: the largest message of a kind."""
+    """The messages between coordinator and workers. ``bytes_max``: the largest message of a
+    kind."""
 
     count: Counter[str] = field(default_factory=Counter)
     bytes_total: Counter[str] = field(default_factory=Counter)
@@ -117,7 +118,7 @@ class Traffic:
     pickle_seconds: float = 0.0
 
     def note(self, kind: str, size_bytes: int) -> None:
-        """One message."""
+        """Count one message."""
         self.count[kind] += 1
         self.bytes_total[kind] += size_bytes
         self.bytes_max[kind] = max(self.bytes_max[kind], size_bytes)
@@ -143,7 +144,7 @@ class ArithmeticRuntime:
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """No worker has to come; records are dealt out to the partitions of the job."""
+        """Divide the records among the partitions of the job. No worker is started."""
         self._partition_records = self.scale.records_of_partitions(setup.movement.partitions)
 
     def scratch_nodes(self) -> tuple[str, ...]:
@@ -158,7 +159,7 @@ class ArithmeticRuntime:
             return FREE_BYTES, self.scratch_nodes().index(node)
         if isinstance(request, LineFiles):
             return {}  # no reaction was needed
-        raise InvariantError(f"{node} has nothing to answer {type(request).__name__} with")
+        raise InvariantError(f"{node} has no answer to {type(request).__name__}")
 
     def tell(self, node: str, request: Request) -> None:
         self.traffic.note(type(request).__name__, len(pickle.dumps(request, protocol=5)))
@@ -179,7 +180,7 @@ class ArithmeticRuntime:
             answered = time.process_time()
             data = pickle.dumps(answer, protocol=5)
             traffic.note(type(answer).__name__, len(data))
-            heard: TaskDone = pickle.loads(data)  # our own bytes, of a line ago
+            heard: TaskDone = pickle.loads(data)  # pickled by the line above
             traffic.worker_seconds += answered - sent
             traffic.pickle_seconds += sent - began + time.process_time() - answered
             yield task, heard
@@ -189,7 +190,7 @@ class ArithmeticRuntime:
         return []
 
     def close(self, *, keep_scratch: bool = False) -> None:
-        """No worker has to go."""
+        """Do nothing: there is no worker."""
 
     def _node(self, number: int) -> str:
         return f"{number % self.scale.nodes:016x}"
@@ -253,7 +254,7 @@ class ArithmeticRuntime:
 
 
 def _receipt(piece: OutputPiece) -> str:
-    """The receipt of a multipart upload of that shard: as long, and as different from others."""
+    """A receipt like that of a multipart upload of the shard: as long, and as unlike others."""
     parts = max(-(-piece.shard_bytes // StoreLimits().part_bytes), 1)
     etags = tuple(f'"{part:032x}"' for part in range(parts)) if parts <= ETAGS_KEPT_MAX else ()
     return Receipt(
@@ -271,7 +272,7 @@ def _receipt(piece: OutputPiece) -> str:
 def cut_evenly(
     rule: CutRule, partition: int, rows: int, scale: Scale, state: OpenShard
 ) -> tuple[list[Piece], OpenShard]:
-    """What :func:`~dsort.order.cut.cut_partition` makes of ``rows`` records that are all alike."""
+    """The result of :func:`~dsort.order.cut.cut_partition` for ``rows`` records of one size."""
     pieces: list[Piece] = []
     row = 0
     while row < rows:
@@ -305,7 +306,7 @@ def cut_evenly(
 
 
 def mixed_evenly(grid: MixingGrid, state: OpenShard, pieces: list[Piece]) -> MixingPart:
-    """What :func:`~dsort.order.mixing.count_part` makes of records of all input shards in
+    """The result of :func:`~dsort.order.mixing.count_part` for records of all input shards in
     turn."""
     runs = OutputRuns.of(grid, state, pieces)
     edges = np.array(runs.edges, np.int64)

@@ -1,8 +1,8 @@
-"""Faults that a test has put somewhere, and that have to strike before it ends: a crash test whose
-fault cannot strike any more, because what it was put into has another name now, has to fail.
+"""Faults that a test has armed, and that have to strike before the test ends. Without this check, a
+crash test would pass without a crash once the function with its fault has another name.
 
-A test that arms a fault in this process says by which file it will be seen to have struck; after
-each test ``tests/conftest.py`` looks for these files.
+A test that arms a fault in this process names the file that exists once the fault has struck. After
+each test, ``tests/conftest.py`` looks for these files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class NoSuchPointError(LookupError):
-    """A fault is to strike where dsort has nothing: a test with it could not fail."""
+    """A fault names a function or class that dsort does not have: it could never strike."""
 
 
 _expected: dict[Path, tuple[Path, str]] = {}
@@ -19,12 +19,14 @@ _missed: list[str] = []
 
 
 def expect(what: str, mark: Path, *, of: Path) -> None:
-    """``what`` has struck once the file ``mark`` is there. ``of``: where the fault was put."""
+    """Expect that the fault ``what`` creates the file ``mark`` when it strikes. ``of``: the
+    directory in which the fault is armed."""
     _expected[mark] = (of, what)
 
 
 def close(of: Path) -> None:
-    """The faults that were put into ``of`` are about to be taken away: they strike no more."""
+    """End the wait for the faults in ``of``, which are removed now. Those that have not struck are
+    missed."""
     for mark, (owner, what) in list(_expected.items()):
         if owner == of:
             del _expected[mark]
@@ -33,7 +35,7 @@ def close(of: Path) -> None:
 
 
 def missed() -> list[str]:
-    """All that was expected and has not struck; from here on nothing is expected."""
+    """The expected faults that have not struck. From here on no fault is expected."""
     for owner in {owner for owner, _ in _expected.values()}:
         close(owner)
     found = _missed.copy()

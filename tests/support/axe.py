@@ -1,4 +1,4 @@
-"""What axe-core has against a page: rules of WCAG 2.2 (A and AA) and of good practice."""
+"""The rules that a page breaks, by axe-core: rules of WCAG 2.2 (A and AA) and of good practice."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _script() -> str:
 
 
 def axe_findings(page: Page, *rules: str) -> list[str]:
-    """A line for each rule that is broken; of all rules, or of these. The policy of the page allows
-    no script of ours: the browser itself runs it."""
+    """A line for each broken rule among ``rules`` (none: all rules). The browser itself runs
+    axe-core, because the policy of the page allows no foreign scripts."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(_script())
     found: list[dict[str, Any]] = page.evaluate(LOOK, list(rules) or None)

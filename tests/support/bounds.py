@@ -1,5 +1,5 @@
-"""The meter of ``dsort/bounds.py``: what a reader costs over a hostile shard, and whether that is
-within the law.
+"""The meter of ``dsort/bounds.py``: measures the costs of a reader of a hostile shard, and compares
+them with the law there.
 
 Write the shard to a file, and give its path to ``check_reader`` with the name of a reader::
 
@@ -7,8 +7,8 @@ Write the shard to a file, and give its path to ``check_reader`` with the name o
     def test_readers_of_long_names_keep_within_bounds(reader: str, tmp_path: Path) -> None:
         path = tmp_path / "s.tar"
         path.write_bytes(chain_of_long_names())
-        cost = check_reader(reader, path)   # asserts the law; a refusal is within it
-        assert cost.error == "CorruptShardError"   # "" where the reader gave all there is
+        cost = check_reader(reader, path)   # asserts the law, which allows a refusal
+        assert cost.error == "CorruptShardError"   # "" if the reader read the whole shard
 
 The reader runs in a fork of a process that has loaded the libraries, under limits of address space
 and processor time, so that a reader without bounds cannot harm the machine. ``READERS`` is all
@@ -37,14 +37,15 @@ from tests.support.forked import Nursery, become_command
 
 MIB: Final = 1 << 20
 SPARE_BYTES: Final = 2 << 30
-"""So much more address space than the law allows: allocators reserve some that they never use."""
+"""Address space beyond the limit of the law: allocators reserve some that they never use."""
 SPARE_S: Final = 5  # times
 COUNTED: Final = 500_000
 COUNTED_S: Final = 0.018
-"""What counting to ``COUNTED`` takes on the machine whose seconds ``dsort/bounds.py`` speaks of."""
+"""The seconds that counting to ``COUNTED`` takes on the machine of the limits in
+``dsort/bounds.py``."""
 END_S_MAX: Final = 300.0
 RECORDS_MAX: Final = 50_000
-"""So many records are read of a shard that may have millions."""
+"""At most so many records of a shard are read: it may have millions."""
 LOADED: Final = (
     *(__name__, "dsort.__main__", "dsort.cli.look", "dsort.loader.loader"),
     *("dsort.service.aistore.shard_works", "dsort.reading.dataset", "dsort.shard_contents"),
@@ -53,25 +54,25 @@ LOADED: Final = (
 
 
 NO_REFUSALS: Final = ("exit 1", "exit 5", "StorageFullError")
-"""A bug, and memory that ran out."""
+"""The ends of a reader that are no refusal of a shard: a bug, or too little memory or disk."""
 PLACE: Final = re.compile(r"at byte \d+|\b(record|column) \S+|-\d{9}\b|\bindex\.json\b")
-"""Where in a shard the cause of a refusal is: a byte, a record, by its key or its number, a column,
-or the file beside the shard that describes it."""
+"""The place that a refusal names: a byte, a record (by its key or number), a column, or the file
+beside the shard that describes it."""
 UNMET: Final = re.compile(r"has 0 records|are no records|is no file|has no file|[\d,]+ files$")
-"""The ends of readers that refuse no shard: it does not have the requested record or file, or has
-more files than the service lists."""
+"""Messages that are no refusal of a shard: the shard does not have the requested record or file, or
+has more files than the service lists."""
 
 
 class _CommandError(Exception):
-    """A command that ended with another code than 0: the code, and what it wrote about that."""
+    """A command that ended with another code than 0: the code, and its standard error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a reader took. ``peak_bytes``: of memory, above what its process had when idle;
-    ``read_bytes``: as long as the shard is, or less if less of it was read; ``error``: the class of
-    the error that the reader ended with, ``exit 3`` of a command, or ""; ``detail``: its text, or
-    the standard error of the command."""
+    """The costs of a reader. ``peak_bytes``: memory above that of the idle process; ``read_bytes``:
+    the bytes read, at most the length of the shard; ``error``: the class of the error with which
+    the reader ended, ``exit 3`` of a command, or ""; ``detail``: the text of the error, or the
+    standard error of the command."""
 
     peak_bytes: int
     processor_s: float
@@ -82,13 +83,13 @@ class Cost:
 
 
 def check_reader(reader: str, path: Path, *, max_expansion: float = 200) -> Cost:
-    """What ``reader`` costs over the shard ``path``. Fails if that is more than the law allows, or
-    if the reader ends otherwise than with the bytes, or a refusal that names shard and place."""
+    """The costs of ``reader`` for the shard ``path``. Fails if they are above the law, or if the
+    reader neither reads the shard nor refuses it with an error that names shard and place."""
     _, buffer_bytes = READERS[reader]
     cost = measure(reader, path)
     said = f"{reader} of {path.name}: {cost}"
     assert cost.error not in NO_REFUSALS, said
-    assert "alloc of size" not in cost.detail, said  # pyarrow's, of what the limit did not allow
+    assert "alloc of size" not in cost.detail, said  # pyarrow at the memory limit
     if cost.error and not UNMET.search(cost.detail):
         assert path.name in cost.detail, said
         assert PLACE.search(cost.detail), said
@@ -99,7 +100,7 @@ def check_reader(reader: str, path: Path, *, max_expansion: float = 200) -> Cost
 
 
 def measure(reader: str, path: Path) -> Cost:
-    """What ``reader`` costs over the shard ``path``, whatever that is."""
+    """The costs of ``reader`` for the shard ``path``, without comparing them with the law."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
         process = Nursery.called(PROCESS, LOADED).begin(
             f"{__name__}:become_reader",
@@ -120,7 +121,7 @@ def measure(reader: str, path: Path) -> Cost:
 
 
 def become_reader(descriptors: list[int], parent: int, reader: str, where: str) -> NoReturn:
-    """Be the process of a reader."""
+    """Turn this process into that of a reader."""
     answer = os.dup(descriptors[0])
     become_command(descriptors, answer)
     path, (read, buffer_bytes) = Path(where), READERS[reader]
@@ -233,7 +234,7 @@ def _load(path: Path, directory: Path) -> int:
 
 
 def _inspect(path: Path, directory: Path) -> int:
-    """The summary, whose figures are of all that is in the shard, and the records shown first."""
+    """The summary, whose figures cover the whole shard, and the records that are shown first."""
     from dsort.shard_contents import inspect_object
     from dsort.storage.directory.bucket import LocalBucket
 
@@ -299,7 +300,7 @@ def _first_member(path: Path, directory: Path) -> int:
 
 
 def _changed(path: Path, directory: Path) -> int:
-    """What a transform makes of the first record."""
+    """The first record after a transform."""
     order = {"memory_max_bytes": 0, "bandwidth_max_bytes_per_s": None}
     spec = {"algorithm": {"kind": "none"}, "output_format": "x-{0..9}", "output_shard_size": "1MB"}
     return _look(look="changed", number=0, spec=spec, **order)(path, directory)
@@ -323,4 +324,4 @@ READERS: Final[dict[str, tuple[Callable[[Path, Path], int], int]]] = {
     "member": (_first_member, 128 * MIB),
     "changed": (_changed, 128 * MIB),
 }
-"""All readers by name: what reads, and the limit of its buffer in bytes."""
+"""All readers by name: the function that reads, and the limit of its buffer in bytes."""

@@ -21,19 +21,19 @@ TOKEN = ".dsort/job1/staged/0"
 
 
 def stage(bucket: Bucket, name: str, *slices: bytes) -> str:
-    """Stage an object as ``TOKEN``, to be published as ``name``; the receipt."""
+    """Stage an object as ``TOKEN``, to be published as ``name``. Returns the receipt."""
     with bucket.stage(TOKEN, name=name) as staged:
         staged.write_at(0, slices)
         return staged.finish()
 
 
 def names_of(bucket: Bucket, prefix: str = "") -> list[str]:
-    """What ``bucket`` lists."""
+    """The names that ``bucket`` lists."""
     return [info.name for info in bucket.list(prefix)]
 
 
 class BucketSuite:
-    """What holds for a directory, an object store and memory alike."""
+    """Laws of all buckets: directories, object stores and memory."""
 
     # --- objects -------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class BucketSuite:
         assert bucket.read("deep/a") == b"old"
         assert names_of(bucket) == ["deep/a"]
         assert names_of(bucket, ".dsort/") == []
-        with contextlib.suppress(ObjectNotFoundError):  # where retries cannot tell, it is done
+        with contextlib.suppress(ObjectNotFoundError):  # no error if a retry may be the cause
             bucket.put_back(kept, "deep/a", receipt=aside)
         assert bucket.read("deep/a") == b"old"
 
@@ -343,7 +343,7 @@ class BucketSuite:
         bucket.write(".dsort/job1/manifest.json", b"")
         bucket.write(".dsort/job2/manifest.json", b"")
         for token in (".dsort/job1/staged/0", ".dsort/job1/staged/x/1", ".dsort/job10/staged/0"):
-            if bucket.seals_on_finish:  # what is staged there is no object, or has to be finished
+            if bucket.seals_on_finish:  # a staged object is not listed before it is finished
                 bucket.write(token, b"")
             else:
                 bucket.stage(token, name="a").close()

@@ -1,5 +1,5 @@
-"""A random job under random blows: workers and coordinators that are killed, a store that fails and
-goes away, scratch that is lost. All drawn from one seed."""
+"""A random job under random faults ("blows"): killed workers and coordinators, a store that fails
+or stops to answer, lost scratch. One seed decides all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.inline_runtime import run_inline
 from tests.support.surviving import BY_CLASS, KEY_MAP, Case, Facts, facts_of, start_arguments
 
 BLOWS_MAX = 4
-"""So many attempts may be ended; the next one is let go to its end."""
+"""Faults end at most so many attempts; the next attempt runs to its end."""
 ENDS_BY_BLOWS = {-9: "killed", 143: "terminated"}
 STORAGE_ERROR = 4
 CONFLICT = 2
@@ -40,8 +40,8 @@ NEVER = 1e9
 
 @dataclass
 class Chaos:
-    """One run. ``armed``, ``struck``: how many blows there were to be, and were. ``log``: what was
-    done, and what happened, for the person who has to look into it."""
+    """One run. ``armed``, ``struck``: the numbers of faults that were armed, and that struck.
+    ``log``: all actions and ends, for a reader who looks for the cause of a failure."""
 
     seed: int
     root: Path
@@ -58,7 +58,7 @@ class Chaos:
         self._note(f"job: {self._case.move}, store {self._like_store}, {dict(self._case.fields)}")
 
     def expected(self) -> Facts:
-        """The result of the job when nothing goes wrong, made in this process."""
+        """The result of the job without faults, made in this process."""
         calm = self.root / "calm"
         self._prepare(calm)
         run_inline(self._case.spec, calm)
@@ -115,7 +115,8 @@ class Chaos:
         return faults
 
     def _look_into(self, ended: Ended, points: Path) -> None:
-        """The attempt ended as it was made to; or there was too little left to resume."""
+        """Check the end of an attempt: by a fault, by a store that is down, or because the job left
+        too little to be resumed."""
         assert "Traceback" not in ended.err
         if ended.code in ENDS_BY_BLOWS:
             return

@@ -24,8 +24,8 @@ _SHARED = ("weed", "postgres", COORDINATORS, FIRST_WORKER, FIRST_JOB, COMMANDS, 
 
 
 def children_here(*, recursive: bool = False) -> list[psutil.Process]:
-    """The processes that this one has started and not ended; with ``recursive`` those below them,
-    too."""
+    """The running processes that this process has started; with ``recursive``, all of their
+    descendants, too."""
     found = []
     for child in psutil.Process().children(recursive=recursive):
         with contextlib.suppress(psutil.NoSuchProcess):

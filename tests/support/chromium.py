@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("chromium", "chromium-browser")
 FEATURES_OFF = (
-    # The list below the address bar, which no test sees: two pages for each window, half a second
-    # of a processor.
+    # The list below the address bar, which no test uses: it makes two pages for each window, which
+    # take half a second of a processor.
     "WebUIOmniboxPopup",
     "WebUIOmniboxAimPopup",
-    # Playwright's own list counts no more where there is another one.
+    # This list replaces Playwright's own list of features, so it repeats that list.
     "AimEnabled",
     "AvoidCorsURLLoaderRestartOnRedirect",
     "AvoidUnnecessaryBeforeUnloadCheckSync",
@@ -39,7 +39,7 @@ FEATURES_OFF = (
     "ThirdPartyStoragePartitioning",
 )
 ARGUMENTS = (
-    "--no-sandbox",  # as root there is none
+    "--no-sandbox",  # Chromium has no sandbox for root
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -51,7 +51,7 @@ ARGUMENTS = (
 
 
 def find_chromium() -> str:
-    """Chromium's path; installed first if need be. Skips the test if there is no way to it."""
+    """The path of Chromium, which is installed if it is missing. Skips the test if that fails."""
     found = _installed()
     if found is None:
         try:

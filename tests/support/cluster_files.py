@@ -1,4 +1,4 @@
-"""What is in ``cluster/``, read and taken apart: manifests, commands, versions."""
+"""Reads the files in ``cluster/`` and parses their parts: manifests, commands, versions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def read_yaml(name: str) -> Any:
 
 
 def read_documents(text: str) -> Iterator[Any]:
-    """What a text of YAML has, as PyYAML reads it in C where it can: all processes read manifests
-    to know which tests there are."""
+    """The documents of a YAML text, parsed in C where PyYAML can: each test process reads all
+    manifests to collect its tests."""
     return yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
@@ -48,7 +48,7 @@ def image(target: str) -> str:
 
 
 def read_unit(name: str = "dsort.service") -> dict[str, list[str]]:
-    """The settings of a systemd unit; one that is there twice has two values."""
+    """The settings of a systemd unit. A setting that appears twice has two values."""
     found: dict[str, list[str]] = {}
     for field, value in re.findall(r"(?m)^([A-Z]\w+)=(.*)$", read_text(f"systemd/{name}")):
         found.setdefault(field, []).append(value)
@@ -78,7 +78,7 @@ def of_kind(kind: str) -> dict[str, Any]:
 
 
 def validate(document: object, kind: str) -> None:
-    """``jsonschema.ValidationError`` if it has fields that its ``kind`` has not."""
+    """``jsonschema.ValidationError`` if ``document`` has fields that its ``kind`` does not have."""
     schemas = _schemas()
     jsonschema.Draft202012Validator({**schemas[kind], "$defs": schemas["$defs"]}).validate(document)
 
@@ -115,10 +115,10 @@ def locked_versions(name: str) -> dict[str, set[str]]:
 def command_lines(text: str) -> list[list[str]]:
     """The calls of dsort and of ray in a shell command, a ``CMD`` or a README, as words.
 
-    What ``ray job submit`` is to run (after ``--``) is a call of its own besides.
+    The command that ``ray job submit`` runs (after ``--``) is a further call.
     """
     calls: list[list[str]] = []
-    text = re.sub(r"\$\(date [^)]*\)", "20260131", text)  # as the shell does it
+    text = re.sub(r"\$\(date [^)]*\)", "20260131", text)  # as the shell expands it
     for part in re.split(r";|&&|\|\||(?<!\\)\n", text):
         part = part.replace("\\\n", " ").strip()
         if not re.match(r"(dsort|ray)\s", part):
@@ -130,16 +130,17 @@ def command_lines(text: str) -> list[list[str]]:
 
 
 def dsort_commands(text: str) -> list[str]:
-    """The calls of dsort in comments and commands that go before it (``sudo -u dsort``)."""
+    """The calls of dsort in a text, also in comments and after other commands (``sudo -u
+    dsort``)."""
     return re.findall(
         r"(?<![\w/.-])(?:/opt/dsort/bin/)?(dsort (?:serve|token|start) [^\n#]*)", text
     )
 
 
 def parse_command(words: list[str]) -> None:
-    """Have the real command line of dsort or ray parse ``words``, and do nothing.
+    """Parse ``words`` with the real command line of dsort or ray, and do nothing else.
 
-    ``ValueError`` with what the program would say where it would refuse them.
+    ``ValueError`` with the program's own message if the program would refuse them.
     """
     import click
 

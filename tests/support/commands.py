@@ -1,5 +1,5 @@
 """Command lines in tests: how they are called and how they end (fixtures ``cli``, ``command``), and
-a library that answers as a test wants it to."""
+a library whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -38,8 +38,8 @@ SPEC = {
 def answering(
     monkeypatch: pytest.MonkeyPatch, verb: str, answer: object
 ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Have ``dsort.api.<verb>`` give ``answer`` (or what it returns, called with the named
-    arguments); the calls, as they come in."""
+    """Make ``dsort.api.<verb>`` return ``answer`` (if it is callable: its result for the named
+    arguments). Returns a list to which each call is appended."""
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     def fake(*args: Any, **named: Any) -> object:

@@ -1,9 +1,9 @@
-"""Every kind of shard, written and read by libraries that are none of ours: by these, whole jobs
-over all containers are judged.
+"""Every kind of shard, written and read by libraries other than dsort. Tests of whole jobs over all
+containers compare their results with these.
 
-A record is a key, some bytes and a number. What is read of a shard are its records in order, as
-bytes or tuples that can be compared and counted: two readings are alike only if nothing was lost,
-added or changed.
+A record is a key, some bytes and a number. A reading of a shard is the list of its records in
+order, as bytes or tuples that can be compared and counted: two readings are equal only if nothing
+was lost, added or changed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Rec:
 
 
 def some_records(seed: int | str, count: int, *, bytes_max: int = 300) -> list[Rec]:
-    """So many records with keys of their own, in no order."""
+    """``count`` records with different keys, in random order."""
     rng = random.Random(f"records {seed}")
     keys = [f"{seed}/{number:04d}" for number in range(count)]
     rng.shuffle(keys)
@@ -58,9 +58,10 @@ def some_records(seed: int | str, count: int, *, bytes_max: int = 300) -> list[R
 
 @dataclass(frozen=True, repr=False)
 class Kind:
-    """One kind of shard. ``key_field``: where its records say their keys; None: they do not.
-    ``key_of``: the key in what was read of a record. ``output``: the suffix to write, where this
-    one is only read. ``beside``: a file that every directory of such shards needs."""
+    """One kind of shard. ``key_of``: returns the key of a record that was read; None if records
+    have no keys. ``key_field``: the field with the key; "" if there is none. ``output``: the suffix
+    of output shards, if dsort only reads this kind. ``beside``: a file that every directory of such
+    shards needs."""
 
     suffix: str
     write: Callable[[Sequence[Rec]], bytes]
@@ -81,11 +82,11 @@ class Kind:
 
     @property
     def raw_suffix(self) -> str:
-        """Without its codec."""
+        """The suffix without its codec."""
         return self.suffix.replace(".tgz", ".tar.gz").removesuffix(self.codec)
 
     def in_codec(self, codec: str, suffix: str = "", *, output: str = "") -> Kind:
-        """The same with a codec around it."""
+        """The same kind of shard with a codec around it."""
         inner = self.read
 
         def read(data: bytes) -> Reading:
@@ -103,7 +104,7 @@ class Kind:
 
 
 def decoders() -> dict[str, Callable[[bytes], bytes]]:
-    """What decodes a whole file, by the suffix of its codec."""
+    """The functions that decode a whole file, by the suffix of its codec."""
     return {
         ".gz": gzip.decompress,
         ".bz2": bz2.decompress,
@@ -114,8 +115,8 @@ def decoders() -> dict[str, Callable[[bytes], bytes]]:
 
 
 def _all_xz_streams(data: bytes) -> bytes:
-    """As `xz` has it: fours of zeros may stand behind the last stream. Python takes 8 of them for
-    a stream that was cut off."""
+    """Decode as `xz` does: groups of four zeros may follow the last stream. Python takes 8 zeros
+    for a stream that was cut off."""
     zeros = len(data) - len(data.rstrip(b"\0"))
     return lzma.decompress(data[: len(data) - zeros // 4 * 4])
 

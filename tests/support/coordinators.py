@@ -1,5 +1,5 @@
 """Coordinators in processes of their own, that may be killed: ``dsort`` command lines, each begun
-by forking one process that has everything loaded, so that a hundred of them take no minute.
+by forking one process that has everything loaded. So a hundred of them take less than a minute.
 
 ``python -m tests.support.coordinators`` is that process; tests use :func:`coordinators`.
 """
@@ -28,14 +28,15 @@ from tests.support.fault_points import DIRECTORY, PointFault, arm, points_enviro
 
 END_SECONDS_MAX = 180
 PARTITION_BYTES = 8 << 10
-"""So that small jobs have many buckets, too."""
+"""The size of partitions: so small that small jobs have many, too."""
 LOADED = (
     *("dsort.api", "dsort.cli.start", "dsort.cli.jobs", "dsort.cli.gc", "dsort.verification"),
     *("dsort.job.setup.tables", "dsort.workers.row_sink", "dsort.workers.row_batches"),
     *("dsort.storage.limit", "dsort.storage.transport", "dsort.storage.s3.bucket"),
     *("numpy.ma", "pyarrow.compute", "pyarrow.parquet", "re2", "zstandard"),
 )
-"""What commands load when they first need it: dozens of them would each load it again."""
+"""Modules that commands load when they first need them: without this list, each of dozens of
+commands would load them again."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Running:
         return processes
 
     def wait(self) -> Ended:
-        """Wait for its end, and for that of all its workers."""
+        """Wait for the end of the coordinator and of all its workers."""
         code = self._owner.ask({"wait": self.pid})["code"]
         if self.points is not None:
             _, alive = psutil.wait_procs(processes_of(self.points), timeout=END_SECONDS_MAX)
@@ -72,8 +73,8 @@ class Running:
 
 class Coordinators:
     """Begins coordinators. ``flush_s``: how long their journals may wait (see
-    ``dsort.results.journal``): 0, so that what is recorded does not depend on how fast this machine
-    is."""
+    ``dsort.results.journal``): 0, so that the recorded events do not depend on the speed of this
+    machine."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -98,17 +99,17 @@ class Coordinators:
         return Running(pid, log, points, self)
 
     def run(self, cwd: Path, *args: str, **named: Any) -> Ended:
-        """The same, to its end."""
+        """Run ``dsort ARGS`` to its end."""
         return self.start(cwd, *args, **named).wait()
 
     def done(self, cwd: Path, *args: str, **named: Any) -> Ended:
-        """The same, which has to end well."""
+        """Run ``dsort ARGS`` to its end, which has to be exit code 0."""
         ended = self.run(cwd, *args, **named)
         assert ended.code == 0, ended.err
         return ended
 
     def killed(self, cwd: Path, *args: str, by: PointFault, **named: Any) -> None:
-        """The same, which the fault has to kill."""
+        """Run ``dsort ARGS``, which the fault has to kill."""
         points = arm(cwd / f"points-{self._begun}", by)
         ended = self.run(cwd, *args, points=points, **named)
         assert (ended.code, struck(points)) == (-signal.SIGKILL, [by.point]), ended.err
@@ -124,7 +125,7 @@ class Coordinators:
 
 @contextlib.contextmanager
 def coordinators() -> Iterator[Coordinators]:
-    """The body of a fixture; what was begun ends with it."""
+    """The body of a fixture. The processes that it began end with it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.coordinators"],
         stdin=subprocess.PIPE,
@@ -196,7 +197,7 @@ def _serve() -> None:
                 finally:
                     sys.stdout.flush()
                     sys.stderr.flush()
-                    os._exit(code)  # a fork that came back would answer requests, too
+                    os._exit(code)  # a fork that returned here would answer requests, too
         print(json.dumps(answer), flush=True)
 
 

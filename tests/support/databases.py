@@ -1,4 +1,4 @@
-"""Tests that run on SQLite and on PostgreSQL: those in which the database decides."""
+"""Tests that run on SQLite and on PostgreSQL, because their results depend on the database."""
 
 from __future__ import annotations
 

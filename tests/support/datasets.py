@@ -1,4 +1,4 @@
-"""Small shards, made member by member, and what is in an output bucket afterwards.
+"""Small shards, made member by member, and the content of an output bucket after a job.
 
 A member's bytes (headers, payload, padding) are known when it is made, so a test can say exactly
 which bytes an output shard has to hold.
@@ -61,14 +61,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard to be made: its members, and what stands after them."""
+    """A shard to be made: its members, and the bytes after them."""
 
     members: tuple[Member, ...] = ()
     end: bytes = END
 
     @property
     def data(self) -> bytes:
-        """The file."""
+        """The content of the file."""
         return b"".join(member.raw for member in self.members) + self.end
 
     def __repr__(self) -> str:
@@ -94,7 +94,7 @@ class Stored:
 
 
 def stored_bytes(members: Iterable[Member]) -> bytes:
-    """The output shard that holds ``members`` as they were."""
+    """The output shard that holds ``members`` unchanged."""
     return b"".join(member.raw for member in members) + END
 
 
@@ -185,8 +185,8 @@ def payloads_in(bucket: Path) -> list[tuple[str, bytes]]:
 
 
 def example_samples(prefix: str, shards: int, digits: int, records: int) -> dict[str, Shard]:
-    """What ``specs/README.md`` says that the example specs read: shards of ``records`` records, of
-    an image, a class, and (but for every seventh) a score."""
+    """Inputs of the example specs, as ``specs/README.md`` describes them: shards of ``records``
+    records, each with an image, a class, and (except every seventh) a score."""
     rng = random.Random(prefix)
     made = {}
     for shard in range(shards):

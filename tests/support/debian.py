@@ -1,9 +1,9 @@
-"""Installing Debian's own packages for tests that need a program this package does not bring.
+"""Installs packages of Debian for tests that need a program that dsort does not include.
 
-Only root on a machine with ``apt-get`` can; the caller decides whether that ends the test or
-skips it. A lock on dpkg's directory keeps two test processes from installing at once, and leaves no
-file. All is downloaded before anything is installed: only a download is ended when it takes too
-long.
+Only root can do so, on a machine with ``apt-get``; elsewhere the caller decides whether the test
+fails or is skipped. A lock on dpkg's directory keeps two test processes from installing at once,
+and leaves no file. All packages are downloaded before the first is installed: a timeout ends only
+downloads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CannotInstall(Exception):  # noqa: N818
 
 
 def apt_install(*packages: str) -> None:
-    """Install Debian packages without asking anything. Raises `CannotInstall`."""
+    """Install Debian packages without questions to the user. Raises `CannotInstall`."""
     names = " ".join(packages)
     if shutil.which("apt-get") is None:
         raise CannotInstall(f"{names}: there is no apt-get on this machine")
@@ -78,7 +78,7 @@ def _install(packages: tuple[str, ...]) -> None:
     stale: CannotInstall | None = None
     try:
         _apt_get("update", timeout_s=DOWNLOAD_TIMEOUT_S)
-    except CannotInstall as error:  # one source of many may be away for all we care
+    except CannotInstall as error:  # one of many sources may be unreachable
         stale = error
     try:
         _apt_get(*install, "--download-only", timeout_s=DOWNLOAD_TIMEOUT_S)
@@ -90,8 +90,8 @@ def _install(packages: tuple[str, ...]) -> None:
 
 @contextmanager
 def without_a_cluster(settings: Path) -> Iterator[None]:
-    """PostgreSQL's packages make no database server of the machine's own, which would listen on
-    port 5432 from then on, if they are installed in this block. Afterwards all is as it was."""
+    """Packages of PostgreSQL that are installed in this block start no server of the machine, which
+    would listen on port 5432 from then on. Afterwards the settings are as before."""
     missing = [each for each in (settings, settings.parent) if not each.exists()]
     settings.mkdir(parents=True, exist_ok=True)
     file = settings / "dsort-tests.conf"
@@ -101,7 +101,7 @@ def without_a_cluster(settings: Path) -> Iterator[None]:
     finally:
         file.unlink(missing_ok=True)
         for each in missing:
-            with suppress(OSError):  # something else is in it by now
+            with suppress(OSError):  # the directory has other files by now
                 each.rmdir()
 
 

@@ -23,15 +23,17 @@ OPTIONS = "commit=600,noauto_da_alloc,nodiscard"
 
 MEMORY_DISK = Path("/dev/shm")
 PLENTY_BYTES = 8 << 30
-"""Of this much free memory, a run of all tests takes a quarter for its files."""
+"""With this much free memory, tests keep their files in memory: a run of all tests takes a quarter
+of it."""
 
 _fsync, _fdatasync = os.fsync, os.fdatasync
 really_written = _fdatasync
-"""For a test that wants its pages out of memory."""
+"""The real ``fdatasync``, for a test whose pages have to leave memory."""
 
 
 def temporary_root() -> str:
-    """Where tests have their files: in memory if there is plenty, which saves a tenth of a run."""
+    """The directory of the tests' files: in memory if much is free, which saves a tenth of a
+    run."""
     try:
         found = os.statvfs(MEMORY_DISK)
     except OSError:
@@ -43,7 +45,7 @@ def temporary_root() -> str:
 
 def wait_for_no_disk() -> None:
     """From now on, no `fsync` of this process waits for a disk."""
-    from dsort.storage.directory import files  # behind what wraps the points of faults
+    from dsort.storage.directory import files  # after its fault points are wrapped
 
     if not hasattr(files, "really_sync_file_system"):  # called twice, it would keep the stand-in
         files.really_sync_file_system = files.sync_file_system  # type: ignore[attr-defined]
@@ -70,8 +72,8 @@ class FileSystem:
         self._image = image
 
     def cut(self, copy: Path, *, names_written: bool = False) -> None:
-        """Make ``copy`` the disk after a power cut at this moment: of what processes wrote, it has
-        what `fsync` forced to the disk, and nothing else.
+        """Make ``copy`` the disk after a power cut at this moment: it has the bytes that `fsync`
+        forced to the disk, and no other bytes that processes wrote.
 
         ``names_written``: the file system's journal was committed just before (another program
         called `fsync`), so all names are on the disk, and the data of files that were not synced
@@ -84,7 +86,7 @@ class FileSystem:
                 _fsync(fd)
             finally:
                 os.close(fd)
-        while True:  # a copy that was made while the kernel wrote is of no one moment
+        while True:  # a copy during a write of the kernel would mix two moments
             before = self._written()
             shutil.copyfile(self._image, copy)
             if self._written() == before:

@@ -8,7 +8,7 @@ tag        what a test does with it
 ``python`` executes it
 a title    (``yaml title="spec.yaml"``) writes it into a file of that name
 ``text``   with the title ``output``: the block before it prints that (``…``: lines left out)
-others     nothing: ``console`` are commands that need what a test does not have
+others     nothing: ``console`` commands need a cluster, an account or a killed job
 =========  ==========================================================================
 """
 
@@ -33,7 +33,7 @@ from tests.support.service_process import running_service
 TAGS = {"sh", "console", "python", "yaml", "json", "toml", "text"}
 GENERATED = ROOT / "docs" / "reference"
 HERE, THERE = "http://127.0.0.1:8080", "https://dsort.example.com:8080"
-"""What the pages call a service of one's own, and one of a team."""
+"""The addresses in the pages of a user's own service, and of a team's service."""
 
 OUTPUT = "output"
 """The title of a block that shows what the commands, or the Python, before it print."""
@@ -46,7 +46,7 @@ _MASKS = (
     (r"(?m)^read  .*", "READ"),
     (r"movement   \w+, \d+ workers?", "MOVEMENT"),
 )
-"""What differs from one run of a command to the next."""
+"""Texts that differ from one run of a command to the next, and their replacements."""
 
 _FENCE = re.compile(r'(?ms)^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$')
 
@@ -60,7 +60,7 @@ class Block:
     text: str
 
     def write(self, directory: Path) -> Path:
-        """Write the file; one of the user's own, ``~/…``, as if ``directory`` were their home."""
+        """Write the file. For a title ``~/…``, ``directory`` stands for the user's home."""
         path = directory / self.title.removeprefix("~/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.text, "utf-8")
@@ -80,7 +80,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The commands of a block, one each, however many lines one takes."""
+    """The commands of a block; a command may take several lines."""
     command = ""
     for line in text.splitlines():
         if not command and (not line.strip() or line.startswith("#")):
@@ -112,8 +112,8 @@ def _is_whole(command: str) -> bool:
 
 
 class Shell:
-    """Runs what pages show in the directory ``place``. ``refused``: verbs with the exit code that
-    they end with there, as a job that has finished is not resumed."""
+    """Runs the code of pages in the directory ``place``. ``refused``: verb → the exit code with
+    which it fails there, as ``resume`` does for a finished job."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class Shell:
         monkeypatch.syspath_prepend(str(place))  # pages import the files that they show
         self.url, self.job_id = "", ""
         self.found: dict[str, object] = {}
-        """What the Python of the page has defined."""
+        """The names that the page's Python code has defined."""
         self.printed = ""
-        """What the last block printed."""
+        """The output of the last block."""
 
     def run(self, block: Block) -> None:
-        """Do with a block what its tag says."""
+        """Run, write or compare a block, as its tag requires."""
         if block.title == OUTPUT:
             self.compare(block.text)
         elif block.title:
@@ -168,13 +168,13 @@ class Shell:
             self.other(command)
 
     def serve(self, *arguments: str) -> None:
-        """A service that runs from here on, in place of the one before it."""
+        """Start a service, and end the one that an earlier command started."""
         self.services.close()
         arguments = tuple(word.replace("0.0.0.0", "127.0.0.1") for word in arguments)
         self.url = self.services.enter_context(running_service(self.place, *arguments)).url
 
     def dsort(self, command: str) -> str:
-        """Run ``dsort …``; what it prints."""
+        """Run ``dsort …``. Returns its output."""
         words = _words(command)
         ended = self.cli(*words)
         assert ended.code == self.refused.get(words[0], 0), f"{command}: {ended.err}"

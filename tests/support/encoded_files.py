@@ -38,7 +38,7 @@ def codec(suffix: str) -> Codec:
 
 
 def made_elsewhere(suffix: str, data: bytes) -> bytes:
-    """One member, as another library makes it."""
+    """``data`` encoded by another library, as one member."""
     return _MAKERS[suffix](data)
 
 
@@ -50,7 +50,7 @@ def encoded(suffix: str, data: bytes, level: int | None = None, step: int = 100_
 
 
 def decoded(suffix: str, data: bytes, *, step: int = 100_000, max_expansion: float = 200) -> bytes:
-    """What a job reads of a file that comes ``step`` bytes at a time."""
+    """The bytes that a job reads from a file that comes ``step`` bytes at a time."""
     pieces = (data[at : at + step] for at in range(0, len(data), step))
     return b"".join(
         Decoding(f"a.tar{suffix}", codec(suffix), pieces, len(data), max_expansion=max_expansion)
@@ -58,7 +58,7 @@ def decoded(suffix: str, data: bytes, *, step: int = 100_000, max_expansion: flo
 
 
 def judged(suffix: str, data: bytes) -> bytes:
-    """What the tool of the format reads; the test is skipped where there is none."""
+    """The bytes that the tool of the format decodes. Without the tool, the test is skipped."""
     tool = _TOOLS[suffix]
     if shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")

@@ -1,4 +1,4 @@
-"""Jobs on the real local runtime, and what they leave behind."""
+"""Jobs on the real local runtime, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def left_in(bucket: Path) -> list[str]:
 
 
 def count_of(report: JobReport, kind: str) -> tuple[int, tuple[str, ...]]:
-    """How often ``kind`` was counted, and the names it was about."""
+    """How often ``kind`` was counted, and the names concerned."""
     return next(((r.count, r.samples) for r in report.reactions if r.kind == kind), (0, ()))
 
 

@@ -1,6 +1,6 @@
 """A program that changes objects over HTTP, as AIStore's ETL containers do: ``hpush://``.
 
-What is sent by PUT comes back changed. Names of members say what goes wrong: those with ``bad``.
+The answer to a PUT is its body, changed. A request for a member with ``bad`` in its name fails.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EtlServer:
 
 @contextmanager
 def etl_server() -> Iterator[EtlServer]:
-    """One that runs, in a thread."""
+    """A server that runs in a thread."""
     etl = EtlServer()
     config = uvicorn.Config(etl.app, "127.0.0.1", 0, log_level="critical", lifespan="off")
     server = uvicorn.Server(config)

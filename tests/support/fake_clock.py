@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """``clock.now`` for whatever wants the time, ``clock.sleep`` for whatever waits."""
+    """``clock.now`` replaces a function that returns the time, ``clock.sleep`` one that waits."""
 
     def __init__(self, seconds: float = 1000.0) -> None:
         self.seconds = seconds

@@ -1,9 +1,9 @@
-"""Places in dsort where a test can have a process die, stop or fail, without dsort knowing of it.
+"""Places in dsort where a test can make a process die, stop or fail, without any code in dsort.
 
-A process that Python begins with ``points/`` on its path (see ``points/sitecustomize.py``) has the
-functions in ``POINTS`` wrapped. Each passage through a point is counted, over all processes of a
-job: the process that makes the file for passage n first is number n. So exactly the passage that a
-test names is struck, whichever process it is in, and what was struck can be seen afterwards.
+In a process that Python begins with ``points/`` on its path (see ``points/sitecustomize.py``), the
+functions in ``POINTS`` are wrapped. Passages through a point are counted over all processes of a
+job: the process that creates the file for passage n makes passage n. So a fault strikes exactly the
+passage that a test names, in any process, and the files show afterwards which points were struck.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.armed import NoSuchPointError
 from tests.support.disks import wait_for_no_disk
 
 DIRECTORY = "FAULT_POINTS"
-"""The variable that says where the faults of a job are; without it nothing happens."""
+"""The environment variable with the directory of a job's faults; without it no fault strikes."""
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESSES = "dsort.storage.open"
@@ -35,8 +35,8 @@ ADDRESSES = "dsort.storage.open"
 
 @dataclass(frozen=True)
 class Point:
-    """``when`` a function of ``module`` is called: ``before`` or ``after``. ``label``: what the
-    call is about, from its arguments."""
+    """The moment ``before`` or ``after`` (``when``) a call of a function of ``module``. ``label``:
+    returns the name of the object of a call, from the arguments."""
 
     module: str
     function: str
@@ -111,14 +111,14 @@ POINTS = IN_WORKERS | IN_COORDINATORS
 
 @dataclass(frozen=True)
 class PointFault:
-    """What happens at passage number ``nth`` (from 1) through ``point``, and ``times - 1`` after
-    it; only passages about what contains ``about`` count.
+    """A fault at passage number ``nth`` (from 1) through ``point``, and at ``times - 1`` passages
+    after it. Only passages whose label contains ``about`` are counted.
 
     ``action``: ``kill`` this process, ``kill parent`` (a worker's coordinator; and wait to die with
     it), ``terminate`` (SIGTERM to it), ``interrupt`` (SIGINT), ``hang up`` (SIGHUP), ``stop``
     (SIGSTOP), the last four also with ``parent``;
-    ``store down`` (see ``faulty_store``), ``out of memory`` (more than the control group may have
-    that the file ``group`` names), ``raise`` (an unexpected error).
+    ``store down`` (see ``faulty_store``), ``out of memory`` (take more memory than the control
+    group may have that the file ``group`` names), ``raise`` (an unexpected error).
     """
 
     point: str
@@ -143,17 +143,17 @@ def arm(directory: Path, *faults: PointFault, may_miss: bool = False) -> Path:
 
 
 def disarm(directory: Path) -> None:
-    """Take away what is armed in ``directory``. What has not struck by now has missed."""
+    """Remove the faults in ``directory``. Faults that have not struck by now are missed."""
     armed.close(directory)
     for path in directory.iterdir():
         path.unlink()
 
 
 def check_point(point: Point) -> None:
-    """That there is such a function.
+    """Check that the function of ``point`` exists.
 
     Raises:
-        NoSuchPointError: there is none, or no such class or module.
+        NoSuchPointError: the function, its class or its module does not exist.
     """
     try:
         module = importlib.import_module(point.module)
@@ -163,7 +163,7 @@ def check_point(point: Point) -> None:
 
 
 def _holder(module: ModuleType, point: Point) -> tuple[Any, str]:
-    """What has the function of ``point`` as an attribute, and the attribute's name."""
+    """The object that has the function of ``point`` as an attribute, and the attribute's name."""
     name, _, function = point.function.rpartition(".")
     holder = getattr(module, name, None) if name else module
     if holder is None or function not in vars(holder):
@@ -182,19 +182,19 @@ def struck(directory: Path) -> list[str]:
 
 
 def points_environment(directory: Path | None) -> dict[str, str]:
-    """What a process needs to meet the faults in ``directory``, and its children after it."""
+    """The environment in which a process and its children meet the faults in ``directory``."""
     python_path = os.pathsep.join([str(ROOT / "tests" / "support" / "points"), str(ROOT)])
     return {"PYTHONPATH": python_path, DIRECTORY: str(directory) if directory else ""}
 
 
 def install() -> None:
-    """Wrap what this process is going to load."""
+    """Wrap the points in all modules that this process loads from now on."""
     sys.meta_path.insert(0, _Finder())
     wait_for_no_disk()
 
 
 class _Finder(MetaPathFinder):
-    """Finds dsort's modules as ever, and has the points in them wrapped."""
+    """Finds dsort's modules as usual, with a loader that wraps the points in them."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -261,7 +261,7 @@ def _pass(point: str, label: str, directory: Path) -> None:
 
 def _number(directory: Path, stem: str, last: int) -> int:
     """Which passage this is; 0 once counting has ended."""
-    # Of all processes of a job, one makes each file: so passages count over all of them.
+    # Each file is created by exactly one process of a job, so all processes share the count.
     for number in range(1, last + 1):
         try:
             os.close(os.open(directory / f"{stem}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -288,7 +288,7 @@ def _act(action: str, directory: Path) -> None:
         _take_all_memory(Path((directory / "group").read_text(encoding="utf-8")))
     if action == "kill parent":
         os.kill(os.getppid(), signal.SIGKILL)
-        while True:  # nothing that this worker did may be in the journal after all
+        while True:  # no later result of this worker may reach the journal
             signal.pause()
     whom = os.getppid() if action.endswith("parent") else os.getpid()
     what = {

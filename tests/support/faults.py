@@ -1,9 +1,9 @@
-"""Workers that die, hang or break where a test says, on the real local runtime.
+"""Workers that die, hang or break where a test sets a fault, on the real local runtime.
 
-A worker process begins with :func:`main` in place of its own. A fault strikes when a task of a kind
-is met: ``before`` it is done, in the ``middle`` of it (half of the bytes of its first write are
-written), or ``after`` it, before the answer is sent. It strikes a given number of times in a job,
-whichever worker it is: each time it makes a file of its own in the fault's directory.
+A worker process calls :func:`main` in place of its usual main function. A fault strikes at a task
+of one class: ``before`` the task is done, in the ``middle`` of it (half of the bytes of its first
+write are written), or ``after`` it, before the answer is sent. It strikes a given number of times
+in a job, in any worker. Each time it creates a new file in the fault's directory.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Fault:
 
 
 def bootstrap(fault: Fault) -> str:
-    """What worker processes run: put it in the place of ``dsort.runtime.local.BOOTSTRAP``. The
-    test fails if the fault does not strike (see ``armed``)."""
+    """The program of worker processes with this fault, to replace
+    ``dsort.runtime.local.BOOTSTRAP``. The test fails if the fault does not strike (see
+    ``armed``)."""
     if not isinstance(getattr(tasks, fault.task, None), type):
         raise NoSuchPointError(f"there is no {tasks.__name__}: {fault.task}")
     directory = Path(fault.directory)
@@ -50,7 +51,7 @@ def bootstrap(fault: Fault) -> str:
 
 
 def fault_of(bootstrap: str) -> str:
-    """What ``main`` is given by what worker processes run; "" if they run something else."""
+    """The argument of ``main`` in the program ``bootstrap``; "" for a program without a fault."""
     if not bootstrap.startswith(BEGIN):
         return ""
     return str(json.loads(bootstrap.removeprefix(BEGIN).removesuffix(")")))
@@ -77,7 +78,7 @@ def main(text: str) -> None:
 
 
 def install(text: str) -> None:
-    """Have workers of this process meet a fault."""
+    """Make workers of this process meet a fault."""
     from tests.support.internals import local
 
     fault = Fault(**json.loads(text))
@@ -130,7 +131,7 @@ def _die() -> NoReturn:
 
 
 def _break_first_write(fault: Fault, struck: list[bool]) -> None:
-    """Have the next write of a file's content stop half-way; that it did is put into ``struck``."""
+    """Make the next write of a file's content stop half-way, and append to ``struck`` then."""
     from dsort.storage.directory.files import LocalStagedObject
     from tests.support.internals import index as index_store
 

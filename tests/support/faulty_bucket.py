@@ -1,8 +1,8 @@
-"""Buckets that fail or dawdle where a test says: wrappers around any other bucket.
+"""Buckets that fail or answer late where a test sets a fault: wrappers around any other bucket.
 
-A fault strikes an *operation*: a method of ``Bucket``, or ``read_into`` of what was opened, or
-``write_at`` and ``finish`` of what was staged (which goes by the name that it is to be published
-as, if that is known, else by its token).
+A fault strikes an *operation*: a method of ``Bucket``, ``read_into`` of an opened object, or
+``write_at`` and ``finish`` of a staged object. The name of a staged object is the name under which
+it will be published, or its token if that name is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REPLIES = {
     "503": "503 SlowDown",
 }
 TRANSIENT = tuple(_REPLIES)
-"""Kinds of faults that strike before anything is done, and pass."""
+"""Transient kinds of faults, which strike before the operation has an effect."""
 
 _DESCRIBING = ("stat", "stat_many", "list", "open")
 _KEEPING = ("keep_aside", "put_back")
@@ -73,9 +73,9 @@ KINDS: Mapping[str, Collection[str]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one operation: with the ``first`` call (from 1) on objects that match
-    ``name`` (a glob), and ``times - 1`` calls after it. The 3rd read of shard-2 that fails twice:
-    ``Fault("read_into", "reset", "shard-2", first=3, times=2)``."""
+    """A fault of one operation: at call number ``first`` (from 1) on objects that match ``name`` (a
+    glob), and at ``times - 1`` calls after it. ``Fault("read_into", "reset", "shard-2", first=3,
+    times=2)``: the 3rd and the 4th read of shard-2 fail."""
 
     operation: str
     kind: str
@@ -88,7 +88,7 @@ class Fault:
 
 
 class Faults(Protocol):
-    """Says which kind of fault, if any, strikes a call. ``struck``: those that did, in order."""
+    """Decides which kind of fault strikes a call, if any. ``struck``: all that struck, in order."""
 
     struck: list[tuple[str, str, str]]
 
@@ -96,7 +96,7 @@ class Faults(Protocol):
 
 
 class Script:
-    """Faults as they are written down. Where several are due, the first is taken."""
+    """A list of faults. If several are due at a call, the first of them strikes."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.struck: list[tuple[str, str, str]] = []
@@ -120,8 +120,8 @@ class Script:
 
 class RandomFaults:
     """Faults by chance: each call of an operation on a name is struck with probability ``rate``,
-    but never more than ``in_a_row_max`` times in a row. What strikes the n-th such call depends on
-    nothing but the seed, n, operation and name, so threads and processes do not change it.
+    but never more than ``in_a_row_max`` times in a row. The fault of the n-th such call depends
+    only on the seed, n, operation and name, so threads and processes do not change it.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class FaultyBucket(HookedBucket):
         raise self.error(kind, operation, name)
 
     def error(self, kind: str, operation: str, name: str) -> StorageError:
-        """What a caller gets to see of a fault."""
+        """The error that a caller receives for a fault."""
         return error_of(kind, f"{operation} of {name or 'the bucket'} in {self.uri}")
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
@@ -240,7 +240,7 @@ class _FaultyReadObject(HookedReadObject):
         if kind == "cut":
             half = len(buffer) // 2
             self.inner.read_into(buffer[:half], offset)
-            buffer[half:] = bytes(len(buffer) - half)  # what was there before is no help
+            buffer[half:] = bytes(len(buffer) - half)  # not the bytes of an earlier read
         raise error
 
 
@@ -270,7 +270,7 @@ class _FaultyStagedObject(HookedStagedObject):
 
 
 def error_of(kind: str, where: str) -> StorageError:
-    """What a caller gets to see of a fault."""
+    """The error that a caller receives for a fault."""
     if kind == "denied":
         return StorageAccessError(f"{where}: access denied")
     if kind == "full":
@@ -279,8 +279,8 @@ def error_of(kind: str, where: str) -> StorageError:
 
 
 def _described_wrongly(described: T, kind: str) -> T:
-    """The same as ``described`` (an object's info, several by name, or an open object), with a lie
-    in it."""
+    """``described`` (an object's info, several by name, or an open object) with one wrong
+    value."""
     if isinstance(described, dict):
         return {name: _described_wrongly(info, kind) for name, info in described.items()}  # type: ignore[return-value]
     if isinstance(described, HookedReadObject):

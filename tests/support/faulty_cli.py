@@ -17,7 +17,7 @@ from tests.support.forked_commands import become_dsort, begin_command
 
 
 def begin_faulty(fault: Fault, arguments: Sequence[str], *, cwd: Path, log: Path) -> Forked:
-    """Begin ``dsort ARGUMENTS``. ``log``: a file for what it says."""
+    """Begin ``dsort ARGUMENTS``. ``log``: a file for its output."""
     with log.open("wb") as said:
         return begin_command(
             f"{__name__}:become_faulty",
@@ -32,6 +32,6 @@ def become_faulty(
     descriptors: list[int], parent: int, fault: str, arguments: list[str]
 ) -> NoReturn:
     """Be ``dsort``; its workers are forks of it, so they have the fault."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests run under: `nohup`, say
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if the tests run under ``nohup``
     faults.install(fault)
     become_dsort(descriptors, parent, arguments)

@@ -1,4 +1,4 @@
-"""The client of a store in memory, whose requests fail where a test says."""
+"""The client of a store in memory, whose requests fail where a test sets a fault."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _OPERATIONS = {
 
 
 class FaultyClient(ObstoreClient):
-    """Its requests are struck by ``faults``, as the operations of a ``FaultyBucket`` are: ``stat``,
-    ``read``, ``read_into`` (a stream), ``write``, ``list``, ``delete``, ``publish``,
-    ``keep_aside`` and ``put_back``. Writes of staged objects are spared. ``ranges``: those that
-    were asked for."""
+    """A client whose requests ``faults`` strike, like the operations of a ``FaultyBucket``:
+    ``stat``, ``read``, ``read_into`` (a stream), ``write``, ``list``, ``delete``, ``publish``,
+    ``keep_aside`` and ``put_back``, but no writes of staged objects. ``ranges``: the requested
+    ranges."""
 
     def __init__(
         self, faults: Faults | Sequence[Fault] = (), *, store: MemoryStore | None = None
@@ -106,7 +106,7 @@ class _Cut:
         self._has_begun = True
         half = len(view) // 2
         got = self._inner.read_into(view[:half])
-        view[half:] = bytes(len(view) - half)  # what was there before is no help
+        view[half:] = bytes(len(view) - half)  # not the bytes of an earlier read
         return got
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""A proxy between dsort and a real S3 server that does with requests and replies what proxies,
-networks and tired stores do."""
+"""A proxy between dsort and a real S3 server. It imitates faults of proxies, networks and
+overloaded stores in requests and replies."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ INSTEAD: dict[str, bytes] = {
     "nothing in 200": _reply("200 OK", "application/xml", b""),
     "dropped": b"",
 }
-"""What comes instead of a reply, of a request that the store never sees."""
+"""The replies to requests that the proxy does not pass on to the store."""
 
 KINDS = (*INSTEAD, *(f"{kind}, but done" for kind in INSTEAD), "cut", "delayed", "short")
-"""``…, but done``: the store has done what it was asked. ``cut``: the reply breaks off, in its
-first line or its body (a head that is cut between two lines cannot be told from a whole one).
-``delayed``: it comes after ``delay_s``. ``short``: of an object come fewer bytes, and the reply
-says that these are all."""
+"""``…, but done``: the store has executed the request. ``cut``: the reply breaks off, in its first
+line or its body (a head that is cut between two lines looks like a whole one). ``delayed``: the
+reply comes after ``delay_s``. ``short``: the reply has fewer bytes of an object, and a length that
+fits them."""
 
 
 @dataclass
 class FaultyProxy:
-    """Listens on ``endpoint_url``. ``kind``: what happens to the first request, and to the others
-    by ``rate``; "": nothing.
-    ``times_max``: to so many requests at most. ``struck``: how often it happened, by method."""
+    """Listens on ``endpoint_url``. ``kind``: the kind of fault that strikes the first request, and
+    each later one with probability ``rate``; "": no fault. ``times_max``: strikes at most so many
+    requests. ``struck``: the number of struck requests, by method."""
 
     endpoint_url: str
     upstream: tuple[str, int]
@@ -63,14 +63,14 @@ class FaultyProxy:
     def begin(
         self, kind: str, *, seed: str = "", rate: float = 1.0, times_max: int | None = None
     ) -> None:
-        """From here on do that, counted anew."""
+        """From here on strike with ``kind``, and count from 0."""
         with self._lock:
             self.kind, self.rate, self.times_max = kind, rate, times_max
             self.chance = random.Random(seed)
             self.struck.clear()
 
     def heal(self) -> int:
-        """Pass everything on from here on; how often something was done."""
+        """From here on pass all requests on unchanged. Returns how many requests were struck."""
         self.kind = ""
         return self.struck.total()
 
@@ -92,7 +92,7 @@ class FaultyProxy:
         with self._lock:
             is_over = self.times_max is not None and self.struck.total() >= self.times_max
             is_about = self.kind != "short" or method == "GET"
-            # The first one in any case: a test without a fault would prove nothing.
+            # The first request is struck in any case: a test without a fault would prove nothing.
             is_due = self.chance.random() < self.rate or not self.struck
             if not self.kind or is_over or not is_about or not is_due:
                 return ""
@@ -111,14 +111,14 @@ class FaultyProxy:
         return INSTEAD.get(kind.removesuffix(", but done"), reply)
 
     def _asked(self, request: bytes) -> bytes:
-        """What the store says; it closes the connection after it."""
+        """The reply of the store, which closes the connection after it."""
         with socket.create_connection(self.upstream, timeout=120) as store:
             store.sendall(request)
             return b"".join(iter(lambda: store.recv(1 << 20), b""))
 
 
 def _received_request(client: socket.socket) -> bytes | None:
-    """A whole request, that asks for the connection to be closed."""
+    """A whole request, with a header that asks the store to close the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = client.recv(1 << 16)
@@ -157,7 +157,7 @@ def _shortened(reply: bytes) -> bytes:
 
 @contextmanager
 def faulty_proxy(endpoint_url: str) -> Iterator[FaultyProxy]:
-    """A proxy before the server at ``endpoint_url``, until the end of the block."""
+    """A proxy in front of the server at ``endpoint_url``, until the end of the block."""
     there = urlsplit(endpoint_url)
     assert there.hostname is not None
     assert there.port is not None

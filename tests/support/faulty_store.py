@@ -1,8 +1,7 @@
 """Directories as buckets of a store that fails, in every process of a job.
 
-What ``dsort.storage.open`` opens as a directory becomes, where a test has put a
-:class:`StoreFaults` beside the fault points, a directory behind the same retries and limits that
-are around an object store, with faults below them.
+If a test has put a :class:`StoreFaults` beside the fault points, ``dsort.storage.open`` puts the
+retries and limits of an object store around each directory, with the faults below them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DOWN = "down"
 """While there is a file of this name, the store answers no request."""
 OPENED = "store opened"
 STRUCK = "store struck"
-"""Files that say what has come to pass."""
+"""These files exist once a bucket with faults has been opened, and once a fault has struck."""
 DIRECTORY_BUCKET = "LocalBucket"
 TRIES_MAX = 5
 
@@ -40,8 +39,8 @@ class StoreFaults:
     """Faults of all buckets of a job whose names contain ``about``.
 
     ``script``: as for ``faulty_bucket.Fault``, counted in each process. ``seed``: besides, faults
-    by chance, with probability ``rate`` each, of ``kinds``. ``like_store``: what is staged
-    cannot be read again, and what is read is read once, as in an object store.
+    by chance, with probability ``rate`` each, of ``kinds``. ``like_store``: as in an object store,
+    a staged object cannot be read, and an object is read only once.
     """
 
     script: Sequence[Mapping[str, Any]] = ()
@@ -66,7 +65,7 @@ def arm_store(directory: Path, faults: StoreFaults, *, may_miss: bool = False) -
 
 
 def wrap_directories(module: ModuleType) -> None:
-    """Have ``dsort.storage.open`` (``module``) open directories as said above."""
+    """Make ``dsort.storage.open`` (``module``) open directories as described above."""
     really: Callable[..., Bucket] = getattr(module, DIRECTORY_BUCKET)
 
     def opened(path: Path, **named: Any) -> Bucket:
@@ -104,7 +103,7 @@ def _faulty(bucket: Bucket, given: StoreFaults, points: Path) -> Bucket:
 
 
 class _Noted:
-    """The same faults, and that one struck is noted."""
+    """The faults ``inner``; the first that strikes creates the file ``STRUCK``."""
 
     def __init__(self, inner: Faults, points: Path) -> None:
         self.struck = inner.struck
