@@ -350,8 +350,7 @@ class _Parser:
         items: list[Node] = []
         while not self._accept(end):
             if items:
-                if not self._accept(","):
-                    raise self._unexpected(f"{end} is missing")
+                self._expect(",")
                 if end == "]" and self._accept(end):  # CEL allows a comma at the end of a list
                     break
             items.append(self._expression())
