@@ -38,6 +38,8 @@ def payload_table(shard: ShardBytes, members: MemberTable) -> MemberTable:
 
 def bare_of(shard: ShardBytes, members: MemberTable) -> MemberTable:
     """See ``Container.bare``. ``ConversionError`` names the shard."""
+    if not len(members):  # a corrupt shard that is left out has no table of its container
+        return MemberTable.empty()
     try:
         return shard.container.bare(members, shard.at)
     except ConversionError as error:

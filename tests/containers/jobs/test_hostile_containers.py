@@ -27,7 +27,7 @@ from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
 from dsort.storage.directory.files import LocalReadObject
-from tests.support.datasets import END, Member, Shard, read_shard
+from tests.support.datasets import END, Member, Shard, read_shard, write_shards
 from tests.support.encoded_files import SUFFIXES as CODECS
 from tests.support.encoded_files import made_elsewhere
 from tests.support.engine import refused, spec_of
@@ -346,3 +346,15 @@ def test_a_config_over_its_limit_is_refused_by_the_name_of_its_index(tmp_path: P
     named = (f"index.json in file://{tmp_path}/in", f"{CONFIG_BYTES_MAX + 1:,} bytes")
     with raises(SchemaError, *named):
         run_inline({**spec, "output_bck": "out2"}, tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".mds", ".msgpack", ".cbor", ".tfrecord", ".bin"])
+def test_a_corrupt_shard_is_left_out_of_a_conversion(suffix: str, tmp_path: Path) -> None:
+    write_shards(tmp_path / "tar", {"in-0.tar": Shard((Member("a.txt", b"1"),))})
+    made = {"input_bck": "tar", "output_bck": "in", "output_extension": suffix}
+    run_inline(spec_of(**made, output_format="in-%d"), tmp_path)
+    (tmp_path / "in" / f"in-1{suffix}").write_bytes(b"\xc1\xff broken" * 9)
+    spec = spec_of(input_extension=suffix, output_extension=".tar", corrupt_shards="skip")
+    report = run_inline(spec, tmp_path)
+    assert report.records == 1
+    assert api.verify(report, options=RunOptions(root=tmp_path)).problems == ()
