@@ -81,7 +81,7 @@ def is_struct_of_bytes(kind: Any) -> bool:
 
 def typed_value(shard: str, name: bytes, content: bytes, kind: Any) -> Any:
     """The ``content`` of the cell ``name`` as a value for a column of type ``kind``.
-    ``ConversionError`` if it is not such a value."""
+    ``ConversionError`` if the content is no value of this type."""
     decoder = _decoder(kind)
     try:
         if decoder == "bytes":
