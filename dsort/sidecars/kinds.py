@@ -55,7 +55,7 @@ class Croissant(Sidecar):
         return [_CROISSANT]
 
     def of_result(self, name: str, result: ResultShards) -> bytes:
-        """JSON, the same for the same shards."""
+        """JSON, which depends on the shards alone."""
         names = [*result.records]
         sizes = zip(names, result.file_bytes, result.sha256, strict=True)
         files = [_file(shard, size_bytes, sha256) for shard, size_bytes, sha256 in sizes]
