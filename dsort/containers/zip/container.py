@@ -128,8 +128,8 @@ class LocalScan:
 
     def _read_headers(self, view: memoryview, offset: int, row: int) -> tuple[int, int, Int64s]:
         """Read the entries from ``row`` on whose headers begin in ``view``, which begins at byte
-        ``offset``. Returns (the row after them, the least length of its header, the entries whose
-        descriptor the window cuts off, which only the last entry can be)."""
+        ``offset``. Returns (the row after these entries, the least length of the header of that
+        row, the entries whose descriptor the window cuts off, which only the last entry can be)."""
         window: UInt8s = np.frombuffer(view, np.uint8)
         end = offset + len(window)
         some = slice(row, int(np.searchsorted(self._start, end - LOCAL.size, side="right")))

@@ -46,7 +46,8 @@ _PIECE_BYTES_MAX = 8 << 20
 _DIRECTORY_BYTES_MIN = 64 << 20
 _ENTRY_BYTES_MAX = 1 << 10
 """Beyond its first ``_DIRECTORY_BYTES_MIN``, a directory may have so many bytes an entry on
-average. It is held in memory, and an entry may have 192 KiB of name, extra and comment."""
+average. The directory is held in memory, and an entry may have 192 KiB of name, extra and
+comment."""
 _LINK_BYTES_MAX = 0xFFFF
 _AES = 99
 _LONGEST = 1 << 62
@@ -222,7 +223,7 @@ class Directory(Struct, frozen=True, eq=False):
 
 
 def read_directory(shard: str, end: ZipEnd) -> Generator[Need, memoryview, Directory]:
-    """Read the entries. ``CorruptShardError`` if dsort cannot move all of them."""
+    """Read the entries. ``CorruptShardError`` if dsort cannot move all entries."""
 
     def fail(offset: int, text: str) -> Never:
         raise CorruptShardError(shard, offset, text)

@@ -42,9 +42,9 @@ from dsort.naming.names import is_utf8
 
 LARGE_PLACE_BYTES: Final = 12
 """How many bytes more each entry takes in a shard of 4 GiB and more. An entry gets a zip64 field
-with its place. If its first field is a zip64 field already, with the sizes of a member of 4 GiB,
-this field gets place and disk, which takes as many bytes. So the length of a directory is known
-before it is written."""
+with its place. If the first field of an entry is a zip64 field already, with the sizes of a member
+of 4 GiB, this field gets place and disk, which takes as many bytes. So the length of a directory is
+known before it is written."""
 
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
@@ -319,8 +319,8 @@ def inflated(
     """The inflated payload of an entry, in pieces; it has ``size_bytes`` and the CRC-32
     ``checksum``.
 
-    ``ValueError`` with the reason if it is invalid; no more than ``size_bytes`` are returned before
-    that."""
+    ``ValueError`` with the reason for an invalid payload; no more than ``size_bytes`` are returned
+    before the error."""
     decoder = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     found, at, is_full = 0, 0, False
     for data in small_pieces(pieces):

@@ -79,7 +79,8 @@ _VERSION_64 = 45
 
 
 def records_at(view: UInt8s, starts: Int64s, kind: np.dtype[np.void]) -> Records:
-    """The records of ``kind`` that begin at ``starts`` of ``view``. All of them must be whole."""
+    """The records of ``kind`` that begin at ``starts`` of ``view``. All these records must be
+    whole."""
     if len(starts) == 0:
         return np.zeros(0, kind)
     # Records without fields are copied whole: 9 ns each instead of 100.
