@@ -82,8 +82,8 @@ def _alike(words: UInt64s) -> Bools:
 class HeaderFields:
     """The fields of one or more headers ``words``, shape ``(n, 64)``."""
 
-    # Nearly all words are the same in all headers of a run: zeros, one owner, one time. Each of
-    # these is read once for the run. The other words are copied to columns, each in one piece:
+    # Nearly all words are the same in all headers of a run: zeros, one owner, one time. Each
+    # such word is read once for the run. The other words are copied to columns, each in one piece:
     # words that are 512 bytes apart have room in only an eighth of the processor's cache.
 
     def __init__(self, words: UInt64s) -> None:

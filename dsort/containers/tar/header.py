@@ -64,7 +64,7 @@ def shown(name: bytes) -> str:
 
 
 def compression_of(start: bytes) -> str | None:
-    """The compression of a file that begins with ``start``; None if it has none."""
+    """The compression of a file that begins with ``start``; None if the file is not compressed."""
     found, _ = format_of(start)
     return None if found in ("", "tar", "Parquet") else found
 
@@ -73,8 +73,8 @@ def parse_header(shard: str, at: int, block: bytes) -> Header:
     """The header ``block`` (512 bytes at byte ``at`` of ``shard``).
 
     Forms that real tars use beyond the standards are read as GNU tar and Python's ``tarfile`` read
-    them. Raises ``CorruptShardError`` if the two would end the member at different places, if the
-    block is no header, or if it has a wrong checksum or an unreadable size.
+    them. Raises ``CorruptShardError`` if GNU tar and ``tarfile`` would end the member at different
+    places, if the block is no header, or if it has a wrong checksum or an unreadable size.
     """
     if not _checksum_holds(block):
         raise CorruptShardError(shard, at, _what_else(at, block))
@@ -93,8 +93,8 @@ def stray_prefix(block: bytes) -> bytes:
     """The text in the prefix field of a header that is not a POSIX header; b"" for all other
     headers.
 
-    GNU tar, Go and dsort do not read it: old GNU headers have times there. ``tarfile`` and
-    libarchive put it before the name.
+    GNU tar, Go and dsort do not read this text: old GNU headers have times there. ``tarfile`` and
+    libarchive put this text before the name.
     """
     if not block[345] or block[_MAGIC] == POSIX_MAGIC or block[156] in _PREFIXLESS:
         return b""
@@ -138,8 +138,8 @@ def _what_else(at: int, block: bytes) -> str:
 
 
 def _number(field: bytes) -> int:
-    """The number in a size field: octal text, or GNU's base-256. ``ValueError`` with the reason if
-    it is invalid."""
+    """The number in a size field: octal text, or GNU's base-256. ``ValueError`` with the reason for
+    an invalid number."""
     if field[0] & 0x80:
         if field[0] & 0x40:
             raise ValueError("negative")
@@ -167,7 +167,7 @@ def checksummed(block: bytes) -> bytes:
 def parse_pax(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the records ``"<length> <keyword>=<value>\\n"`` of a pax header's payload.
 
-    ``ValueError`` with the reason if they are invalid. A payload with bytes after its last whole
+    ``ValueError`` with the reason for invalid records. A payload with bytes after its last whole
     record is invalid, too; tarfile ignores some such bytes.
     """
     at = count = 0
@@ -229,8 +229,8 @@ _USUAL = re.compile(
 
 def odd_numbers(block: bytes) -> bool:
     """Whether the header ``block`` has a number that some reader cannot read: mode, owner, group,
-    time or device. A scan does not need these, but ``tarfile`` and Go's ``archive/tar`` stop at
-    such a header, and would lose all members after it."""
+    time or device. A scan does not need these numbers, but ``tarfile`` and Go's ``archive/tar``
+    stop at such a header, and would lose all members after it."""
     if _USUAL.match(block):
         return False
     return any(odd_number(block[low:high]) for low, high in _FIELDS)
@@ -441,7 +441,7 @@ _REGULAR_FILE = ord("0")
 
 
 def hop(block: bytes, at: int) -> Hop | None:
-    """What the header ``block``, at byte ``at``, shows. This takes 1 µs, because nothing is
+    """What the header ``block``, at byte ``at``, shows. A call takes 1 µs, because nothing is
     checked. Sizes of 8 GiB and more, V7 headers and sparse maps are not supported here; the scan
     reads those."""
     if block[_MAGIC_FIELD] != b"ustar" or len(block) < BLOCK_BYTES:

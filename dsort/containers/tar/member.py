@@ -42,8 +42,8 @@ class WindowEndError(Exception):
 class Window:
     """Bytes ``start`` to ``end`` of ``shard``, which is ``size_bytes`` long. Nothing is copied.
 
-    ``release`` empties the window. Frames in the traceback of an error hold it, and would otherwise
-    keep a mapped file open.
+    ``release`` empties the window. Frames in the traceback of an error hold the window, and would
+    otherwise keep a mapped file open.
     """
 
     __slots__ = ("_view", "bytes", "end", "shard", "size_bytes", "start")
@@ -64,7 +64,7 @@ class Window:
         self.bytes = np.zeros(0, np.uint8)
 
     def header_block(self, at: int) -> bytes:
-        """The header block at byte ``at``. It must be in the window."""
+        """The header block at byte ``at``, which must be in the window."""
         if at + BLOCK_BYTES > self.size_bytes:
             raise CorruptShardError(self.shard, at, self._cut_off(at))
         return self.take(at, BLOCK_BYTES)
@@ -76,7 +76,7 @@ class Window:
 
     def take(self, at: int, length: int) -> bytes:
         """``length`` bytes from ``at``, both inside the shard; ``WindowEndError`` if the window
-        does not have them."""
+        does not have these bytes."""
         self.need(at + length)
         low = at - self.start
         return self._view[low : low + length].tobytes()
@@ -107,9 +107,9 @@ _NUMBERS = frozenset({b"mtime", b"atime", b"ctime", b"uid", b"gid"})
 
 
 class GlobalRecords:
-    """The global records in force at one point of a shard. They apply to every later member, but
-    members leave the shard one by one. So a member to which a relevant record applies gets a pax
-    header of its own."""
+    """The global records in force at one point of a shard. Global records apply to every later
+    member, but members leave the shard one by one. So a member to which a relevant record applies
+    gets a pax header of its own."""
 
     def __init__(self, shard: str) -> None:
         self._shard = shard
@@ -463,8 +463,8 @@ def _assemble(
 def _file(
     window: Window, at: int, header: Header, name: bytes, size_bytes: int, first: int
 ) -> TarMember:
-    """The member ``name``, which has a payload. Its main header is at byte ``at``, and its headers
-    begin at byte ``first``."""
+    """The member ``name``, which has a payload. The main header of the member is at byte ``at``,
+    and its first header at byte ``first``."""
     typeflag, payload_start, kind = header.typeflag, at + BLOCK_BYTES, MemberKind.FILE
     if typeflag == b"S":
         payload_start = _skip_sparse_maps(window, at, first)

@@ -53,10 +53,10 @@ class EndWatch:
     A torn write or a preallocated download leaves zeros in place of members, and two zero blocks
     are an end marker. The padding behind two zero blocks distinguishes these cases. GNU tar, Python
     and others pad an archive to a whole number of *records* of 10,240 bytes, so the padding is less
-    than one record; Go, Rust and dsort do not pad. Other zeros are noted. They are unusual if ``tar
-    -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and pads
-    the whole again) may have left them. Otherwise they are unexplained. Zeros within the last
-    record of a padded tar may also replace members, because a shorter tar would have the same
+    than one record; Go, Rust and dsort do not pad. Other zeros are noted. Such zeros are unusual if
+    ``tar -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and
+    pads the whole again) may have left them. Otherwise the zeros are unexplained. Zeros within the
+    last record of a padded tar may also replace members, because a shorter tar would have the same
     zeros: nothing in the bytes shows it."""
 
     def __init__(self, size_bytes: int) -> None:
@@ -141,7 +141,7 @@ _NUMBERS = 4  # range start, range end, payload start, payload bytes
 
 
 class RowGatherer:
-    """Gathers members in shard order; ``links_resolved`` and then ``table`` turn them into a
+    """Gathers members in shard order; ``links_resolved`` and then ``table`` turn the members into a
     table."""
 
     def __init__(self) -> None:
@@ -317,8 +317,8 @@ class TarScan:
     """The members of one shard found so far: of ustar, GNU, pax and old V7 archives. Plain headers
     are read many at a time (``vector``), the others one by one (``member``).
 
-    A window may end anywhere. Headers that are cut off by its end are read from the next window,
-    which then begins with them; payload is passed over. Nothing of a window is kept.
+    A window may end anywhere. Headers that the end of a window cuts off are read from the next
+    window, which then begins with them; payload is passed over. Nothing of a window is kept.
 
     ``shard``: its name in errors. ``size_bytes``: its whole length. If hard links copy payloads,
     all payloads together have ``payload_max`` bytes at most.
@@ -346,9 +346,10 @@ class TarScan:
         """See ``Container.scanner``. The scanner needs windows of 1 KiB, or less at the end of the
         shard, unless the headers of a member are longer.
 
-        For longer headers, it first needs the length known so far: each header shows the length of
-        the next one. From the third window on, it needs twice what the last window held of these
-        headers, at most a little over 32 MiB, the limit for the headers of a member.
+        For longer headers, the scanner first needs the length known so far: each header shows the
+        length of the next one. From the third window on, the scanner needs twice what the last
+        window held of these headers, at most a little over 32 MiB, the limit for the headers of a
+        member.
         """
         needed = 2 * BLOCK_BYTES
         short_at = -1  # where the last window began that was too short

@@ -113,8 +113,8 @@ def pax_names(flat: UInt8s, payload_block: Int64s, size_bytes: Int64s) -> LongNa
 
 
 def _matters_not(payload: UInt8s, keyword_at: Int64s, after: Int64s) -> Bools:
-    """Which pax records surely do not matter to a scan. It needs keywords that begin with ``path``,
-    ``linkpath``, ``size`` or ``GNU.``."""
+    """Which pax records surely do not matter to a scan. A scan needs keywords that begin with
+    ``path``, ``linkpath``, ``size`` or ``GNU.``."""
     texts = rows_at_each(payload, _KEYWORD_BYTES_MAX)[keyword_at]
     text = texts.view(np.uint8).reshape(len(keyword_at), _KEYWORD_BYTES_MAX)
     equals_at = (text == ord("=")).argmax(axis=1)  # 0 if there is none
@@ -199,9 +199,9 @@ class HeaderRun(Struct):
 
 
 def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
-    """The blocks from ``first`` to before ``stop`` that hold the magic of a header. It takes about
-    8 ns a block, and is the faster way where members are small. They are *candidates*: a data block
-    may look like a header (a tar inside a tar)."""
+    """The blocks from ``first`` to before ``stop`` that hold the magic of a header. The search
+    takes about 8 ns a block, and is the faster way where members are small. The blocks found are
+    *candidates*: a data block may look like a header (a tar inside a tar)."""
     words = blocks.words[first:stop, _MAGIC_WORD]
     found = np.flatnonzero((words & _MAGIC_MASK) == _MAGIC)
     return found + first
@@ -209,8 +209,9 @@ def find_by_magic(blocks: Blocks, first: int, stop: int) -> Int64s:
 
 def find_by_hopping(blocks: Blocks, first: int, count_max: int) -> Int64s:
     """The blocks of up to ``count_max`` headers: each begins at the end of the member before it,
-    which the header of that member shows. It takes 0.35 µs a header, and is the faster way where
-    members are large. They are *candidates*: nothing is checked, and a hop may land anywhere."""
+    which the header of that member shows. A hop takes 0.35 µs; hops are the faster way where
+    members are large. The blocks found are *candidates*: nothing is checked, and a hop may land
+    anywhere."""
     view, at, last = blocks.view, first * BLOCK_BYTES, (blocks.count - 1) * BLOCK_BYTES
     found: list[int] = []
     try:
