@@ -42,8 +42,8 @@ class PieceEncoder(ABC):
     """Encodes one file."""
 
     piece_bytes: int
-    """How many decoded bytes each piece has, except the last one. It is fixed, so that the bytes of
-    a file depend neither on the process that makes it nor on the number of threads."""
+    """How many decoded bytes each piece has, except the last one. The number is fixed, so that the
+    bytes of a file depend neither on the process that makes it nor on the number of threads."""
 
     def begin(self) -> bytes:
         """The bytes before the first piece."""
@@ -93,8 +93,8 @@ class Codec(ABC):
 
     @abstractmethod
     def decoder(self, window_bytes_max: int) -> MemberDecoder:
-        """A decoder for the next member. ``window_bytes_max``: how much of the content it may keep
-        for references back."""
+        """A decoder for the next member. ``window_bytes_max``: how much of the content the decoder
+        may keep for references back."""
 
     def skipped_bytes(self, head: bytes) -> int:
         """The length of the section that begins with ``head``, if readers skip such sections; 0 if
@@ -109,7 +109,7 @@ class Codec(ABC):
         return len(self.levels) > 0
 
     def level_or_default(self, level: int | None) -> int:
-        """``level`` itself, or the default for None; ``ValueError`` if it is no valid level."""
+        """``level`` itself, or the default for None; ``ValueError`` for an invalid level."""
         if level is None:
             return self.default_level
         if level not in self.levels:

@@ -110,10 +110,10 @@ def small_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 class Decoding:
     """The decoded bytes of the file ``shard``, in pieces of about ``STEP_BYTES``, as an iterator.
 
-    ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if it does not
-    consist of members from its first byte to its last, or decodes to more than ``max_expansion``
-    times its length plus ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder gets no memory.
-    ``is_followed``: other bytes were found after the last member.
+    ``pieces``: the file, in order. ``file_bytes``: its length. ``CorruptShardError`` if the file
+    does not consist of members from its first byte to its last, or decodes to more than
+    ``max_expansion`` times its length plus ``EXPANSION_FLOOR_BYTES``. ``MemoryError`` if a decoder
+    gets no memory. ``is_followed``: other bytes were found after the last member.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""bzip2 and xz: dsort reads them and does not write them. Both take a second of processor time for
-some ten megabytes, which is too slow for shards that are read repeatedly."""
+"""bzip2 and xz: dsort reads them and does not write them. Both codecs take a second of processor
+time for some ten megabytes, which is too slow for shards that are read repeatedly."""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ class _FrameDecoder:
         return self._stream.decompress(data, max_length)
 
     def _check_header(self, head: bytes) -> bool:
-        """Whether ``head`` has the whole header of the frame. ``_FrameError`` if it is invalid."""
+        """Whether ``head`` has the whole header of the frame. ``_FrameError`` if the header is
+        invalid."""
         if len(head) < 5:
             return False
         flags = head[4]
