@@ -1,7 +1,7 @@
 """Sequences of MessagePack or CBOR objects as containers.
 
-A record is an object, moved unchanged. In a conversion it is a map of extensions to members, as in
-webdataset's ``cbors``: bytes and texts are payloads, integers are written in decimal.
+A record is an object, moved unchanged. In a conversion a record is a map of extensions to members,
+as in webdataset's ``cbors``: bytes and texts are payloads, integers are written in decimal.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ObjectScan:
         return [keys.get(n) or prefix + b"%0*d" % (DIGITS, n) for n in range(count)]
 
     def _key(self) -> bytes | None:
-        """The key in the object; None if its key is its position."""
+        """The key in the object; None if the key of the object is its position."""
         if not self._walk.fields:
             if self._is_required:
                 raise self._no_key("has no field")

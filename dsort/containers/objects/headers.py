@@ -33,8 +33,8 @@ Header = tuple[int, int, int]
 """(The kind of the item, the length of the header in bytes, the argument)."""
 
 ReadHeader = Callable[[memoryview, int], Header]
-"""Reads the header at an index of a view. ``ValueError`` if it is invalid; ``IndexError`` if the
-view ends in it."""
+"""Reads the header at an index of a view. ``ValueError`` if the header is invalid; ``IndexError``
+if the view ends in the header."""
 
 
 def _unsigned(view: memoryview, at: int, size_bytes: int) -> int:
