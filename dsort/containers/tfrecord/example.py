@@ -32,8 +32,8 @@ VALUES_MAX: Final = 1 << 20
 """The maximum number of values of one record: more would be objects of many times the record's
 size."""
 PARTS_MAX: Final = 1 << 17
-"""The maximum number of features, lists and values of bytes of one record. Each of them is an
-object, though it may have only two bytes, and nearly all become members."""
+"""The maximum number of features, lists and values of bytes of one record. Each feature, list and
+value is an object, though it may have only two bytes, and nearly all values become members."""
 WINDOW_BYTES: Final = 4096
 """The number of bytes read at once. Heads of features are small, and lie between values that are
 passed over."""
@@ -238,8 +238,8 @@ ROW_BYTES_MAX: Final = 512
 
 
 def masked(checksum: int) -> int:
-    """A CRC-32C as TFRecord stores it. It is masked because a checksum of data that holds its own
-    checksum is weak."""
+    """A CRC-32C as TFRecord stores it. The checksum is masked because a checksum of data that holds
+    its own checksum is weak."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & 0xFFFFFFFF
 
 
@@ -262,8 +262,8 @@ def length_checksums(lengths: Int64s) -> UInt32s:
 def row_checksums(rows: NDArray[np.uint8]) -> UInt32s:
     """The CRC-32C of each row of a table, shape ``(n,)``. Rows have at most ``ROW_BYTES_MAX`` bytes
     and most columns are the same in all of them. Each checksum is that of the first row, changed
-    for each byte that differs. This takes 2 ns for each column that differs; a call for a row would
-    take 250 ns."""
+    for each byte that differs. A row takes 2 ns for each column that differs; a call for a row
+    would take 250 ns."""
     count, width = rows.shape
     found = np.full(count, crc32c(rows[0].tobytes()) if count else 0, np.uint32)
     if count > 1:
