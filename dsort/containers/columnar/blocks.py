@@ -208,8 +208,8 @@ class GroupRows(Struct, frozen=True):
 
 
 class RowGroup:
-    """Gathers rows of blocks into the rows of one row group. Its memory is reused for the next
-    group."""
+    """Gathers rows of blocks into the rows of one row group. The memory of a group is reused for
+    the next group."""
 
     def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
         """``columns``: the values of these become pages when rows are added; their leaves are away
@@ -258,7 +258,7 @@ class RowGroup:
         self._ends[leaf] = end
 
     def taken(self) -> GroupRows:
-        """All rows, valid until the next one is added. The group is empty afterwards."""
+        """All rows, valid until the next row is added. The group is empty afterwards."""
         found = GroupRows(self._batch(), self.columns, self._pages)
         self._parts = []
         self._pages = tuple(ChunkPages(column) for column in self.columns)

@@ -165,7 +165,7 @@ def cells_of_shard(
     shard: str, data: memoryview, key_field: str, decoded_max: float = math.inf
 ) -> MemberTable:
     """The cells of all rows of a shard, as a bare table: each is its own literal.
-    ``CorruptShardError`` also if they take more than ``decoded_max`` bytes."""
+    ``CorruptShardError`` also if the cells take more than ``decoded_max`` bytes."""
     if not len(data):
         raise CorruptShardError(shard, 0, "it has no bytes")
     table = open_table(shard, MemorySource(data), inflated_max=decoded_max)
@@ -242,8 +242,8 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_hashes(batch: Any) -> UInt64s:
-    """A hash of the values of each row of a batch of plain types, shape ``(n,)``. It depends on
-    nulls, lengths and the order of columns, and not on gaps, offsets and bytes behind nulls."""
+    """A hash of the values of each row of a batch of plain types, shape ``(n,)``. The hash depends
+    on nulls, lengths and the order of columns, and not on gaps, offsets and bytes behind nulls."""
     total = np.zeros(batch.num_rows, np.uint64)
     for column in batch.columns:
         total = mix(total ^ _hashes(column))

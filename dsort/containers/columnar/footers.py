@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 
 class Chunk(NamedTuple):
-    """A column of a row group. ``values``: how many it has. ``stored_bytes``: its length.
-    ``inflated_bytes``: its length before it was compressed. ``page``: where its data pages begin.
-    ``dictionary``: where its dictionary begins; 0: it has none."""
+    """A column of a row group. ``values``: the number of values. ``stored_bytes``: the length of
+    the chunk. ``inflated_bytes``: the length of the chunk before it was compressed. ``page``: where
+    the data pages begin. ``dictionary``: where the dictionary begins; 0: the chunk has none."""
 
     codec: int
     values: int
@@ -66,7 +66,7 @@ class Chunk(NamedTuple):
 def chunks_of(footer: bytes, groups_max: int = sys.maxsize) -> list[list[Chunk]]:
     """The chunks of each row group, or of the first ``groups_max`` of them. ``ValueError`` for an
     invalid footer, ``NotImplementedError`` if a column is encrypted."""
-    # pyarrow is not asked. It ends the process if a requested chunk is encrypted, has an unknown
+    # pyarrow is not used: it ends the process if a requested chunk is encrypted, has an unknown
     # codec, or has a footer that contradicts itself; and a request, or decoding the whole footer,
     # costs 3 to 50 µs a chunk, which is most of the cost of small row groups. The needed fields
     # alone cost 20 µs a chunk.
@@ -150,8 +150,8 @@ def _chunk(data: bytes, at: int) -> tuple[Chunk, int]:
 
 
 def _encrypted(data: bytes, at: int) -> NotImplementedError:
-    """The error for an encrypted column; its ``ColumnCryptoMetaData`` is at byte ``at``. It names a
-    column with its own key."""
+    """The error for an encrypted column; its ``ColumnCryptoMetaData`` is at byte ``at``. The error
+    names the column if this column has its own key."""
     keys, _ = read_struct(memoryview(data), at)
     path = ""
     with contextlib.suppress(KeyError, TypeError, AttributeError):

@@ -139,8 +139,8 @@ def is_intact(header: ThriftStruct, page: memoryview | bytes) -> bool:
 def torn_page(
     headers: Headers, read: Callable[[int, int], memoryview | bytes], chunk: Chunk, size_bytes: int
 ) -> tuple[int, int] | None:
-    """(number, first byte) of the first page of a chunk that has a wrong CRC-32; None if all are
-    right. ``read``: returns bytes of a shard of ``size_bytes``, by offset and length.
+    """(number, first byte) of the first page of a chunk that has a wrong CRC-32; None if all
+    CRC-32s are right. ``read``: returns bytes of a shard of ``size_bytes``, by offset and length.
     ``ValueError`` for an invalid page."""
     at, stop, number = chunk.start, min(chunk.stop, size_bytes), 0
     while 0 <= at < stop:
@@ -274,8 +274,8 @@ UNREAD_MAGICS = {
 
 @contextmanager
 def arrow_errors(shard: str) -> Iterator[None]:
-    """The body reads bytes of ``shard``. Its errors become ``CorruptShardError`` if bytes are
-    invalid, and ``UnsupportedShardError`` if pyarrow or dsort cannot read their content."""
+    """The body reads bytes of ``shard``. Errors of the body become ``CorruptShardError`` if bytes
+    are invalid, and ``UnsupportedShardError`` if pyarrow or dsort cannot read their content."""
     try:
         yield
     except NotImplementedError as error:

@@ -16,8 +16,8 @@ from dsort.errors import InputError
 from dsort.naming.names import shortened
 
 _KEY = b"dsort:parquet_types"
-"""A key in the metadata of a field. Its value is a struct whose field 1 lists elements, each with
-its way."""
+"""A key in the metadata of a field. The value of this key is a struct whose field 1 lists elements,
+each with its way."""
 _WAY = 100
 """The way to an element from its column: the index of the child at each level."""
 _TYPE, _LENGTH, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 2, 4, 5, 6, 7, 8, 10
@@ -38,8 +38,9 @@ _INTERVAL = 21
 
 
 def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
-    """The Arrow schema of a file. Its fields also get the annotations of the Parquet ``elements``
-    for types that Arrow lacks. ``ValueError`` if the elements do not match its columns."""
+    """The Arrow schema of a file. The fields of the schema also get the annotations of the Parquet
+    ``elements`` for types that Arrow lacks. ``ValueError`` if the elements do not match its
+    columns."""
     found: list[list[ThriftStruct]] = [[] for _ in schema]
     for way, element in _ways(elements):
         if way[0] >= len(found):
@@ -58,7 +59,7 @@ def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
 
 def _ways(elements: Sequence[ThriftStruct]) -> Iterator[tuple[tuple[int, ...], ThriftStruct]]:
     """Yield (way, element) for each element except the root; a way is the numbers of the children
-    that lead to the element. ``ValueError`` if they do not form a tree."""
+    that lead to the element. ``ValueError`` if the elements do not form a tree."""
     counts, way = [_children(elements[0]) if elements else 0], [-1]
     for element in elements[1:]:
         while counts and way[-1] + 1 >= counts[-1]:

@@ -53,9 +53,9 @@ class PlainColumn(Struct, frozen=True):
     """A column that is written here: the column of ``leaf``, by its path. ``codec``: one of
     ``CODECS``."""
 
-    # pyarrow's writer copies each value into a page, and the page into its output. This takes half
-    # of the processor time of rows that were not decoded. Here a page is a header and slices of the
-    # input or the spill, which go to the file without a copy.
+    # pyarrow's writer copies each value into a page, and the page into its output. These copies
+    # take half of the processor time of rows that were not decoded. Here a page is a header and
+    # slices of the input or the spill, which go to the file without a copy.
 
     leaf: Leaf
     path: tuple[str, ...]
@@ -117,8 +117,8 @@ class _Page(Struct, frozen=True):
 
 class ChunkPages:
     """The pages of one column in one row group, as its rows are gathered. Each page ends with the
-    row that fills it. It is compressed at once, while its bytes are in the processor's cache. So
-    pages that wait for the end of the row group are as short as in the file."""
+    row that fills it. A full page is compressed at once, while its bytes are in the processor's
+    cache. So pages that wait for the end of the row group are as short as in the file."""
 
     def __init__(self, column: PlainColumn) -> None:
         self._column = column
@@ -250,7 +250,7 @@ class GroupWritten(Struct, frozen=True):
 
 
 def footer_of(file: memoryview) -> ThriftStruct:
-    """The footer of a Parquet file; ``file`` has at least the end of it."""
+    """The footer of a Parquet file; ``file`` has at least the end of the file."""
     size_bytes = int.from_bytes(file[-8:-4], "little")
     if bytes(file[-4:]) != MAGIC or size_bytes > len(file) - 8:
         raise InvariantError("the file that pyarrow wrote does not end as Parquet does")

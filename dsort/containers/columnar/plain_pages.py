@@ -260,7 +260,8 @@ def _codec(name: str) -> Any:
 
 
 def number_of(fields: ThriftStruct, number: int) -> int:
-    """A field that is a number. ``KeyError`` or ``TypeError`` if it is missing or not a number."""
+    """A field that is a number. ``KeyError`` or ``TypeError`` if the field is missing or not a
+    number."""
     value = fields[number][1]
     if not isinstance(value, int):
         raise TypeError("not a number")
@@ -268,8 +269,8 @@ def number_of(fields: ThriftStruct, number: int) -> int:
 
 
 def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
-    """Definition levels, from runs and packed bits; None if all are ``level_max``. ``ValueError``
-    unless there are ``count`` levels, none of them higher."""
+    """Definition levels, from runs and packed bits; None if all levels are ``level_max``.
+    ``ValueError`` unless there are ``count`` levels, none of them higher."""
     try:
         head, at = varint(data, 0, HEAD_BYTES_MAX)
         if not head & 1 and head >> 1 >= count and data[at] == level_max:
@@ -283,8 +284,8 @@ def levels_of(data: memoryview, count: int, level_max: int) -> UInt8s | None:
 
 
 def hybrid_numbers(data: memoryview, count: int, width: int) -> Int64s:
-    """``count`` numbers of ``width`` bits, from runs and packed bits. ``ValueError`` if they are
-    cut off."""
+    """``count`` numbers of ``width`` bits, from runs and packed bits. ``ValueError`` if the numbers
+    are cut off."""
     if not width:
         return np.zeros(count, np.int64)
     parts, done, at, run_bytes = list[Int64s](), 0, 0, -(-width // 8)

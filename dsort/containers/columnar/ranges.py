@@ -153,8 +153,8 @@ class Source(Protocol):
 
     Before a part of a shard is inflated, the bytes with its inflated length are checked. These
     bytes lie between the parts that are inflated, and each read may be a request to a store. So the
-    part that is decoded next is fetched as one range and held. It is checked and decoded there, so
-    the check costs no request."""
+    part that is decoded next is fetched as one range and held. The part is checked and decoded
+    there, so the check costs no request."""
 
     size_bytes: int
 
@@ -166,7 +166,7 @@ class Source(Protocol):
 
     def held(self, offset: int, length: int) -> memoryview | None:
         """Bytes ``offset:offset + length``, valid until the next request; None if there is no room
-        for so many."""
+        for so many bytes."""
 
 
 class MemorySource:
@@ -237,8 +237,8 @@ class SourceFile(io.RawIOBase):
 
 
 def arrow_file(source: Source, file: SourceFile) -> Any:
-    """A shard in the form in which pyarrow reads it. ``file``: reads its bytes if they are not in
-    memory."""
+    """A shard in the form in which pyarrow reads it. ``file``: reads the bytes of the shard if they
+    are not in memory."""
     whole = source.whole()
     if whole is not None:
         return pa.BufferReader(pa.py_buffer(whole))
@@ -246,8 +246,8 @@ def arrow_file(source: Source, file: SourceFile) -> Any:
 
 
 class MessageFile(SourceFile):
-    """The messages of Arrow IPC in a source. Each is fetched whole when its first bytes are read,
-    and passed to ``check`` before any of its bytes are returned."""
+    """The messages of Arrow IPC in a source. Each message is fetched whole when its first bytes are
+    read, and passed to ``check`` before any of its bytes are returned."""
 
     def __init__(
         self,

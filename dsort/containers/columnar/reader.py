@@ -101,8 +101,9 @@ def open_table(
     inflated_max: float = math.inf,
     unseen_max: int = UNSEEN_BYTES_MAX,
 ) -> TableShard:
-    """Open a shard; its first bytes show its format. ``CorruptShardError`` if it is not a columnar
-    shard, ``UnsupportedShardError`` if it is encrypted or has content that pyarrow cannot read.
+    """Open a shard; its first bytes show its format. ``CorruptShardError`` if the shard is not
+    columnar, ``UnsupportedShardError`` if the shard is encrypted or has content that pyarrow cannot
+    read.
 
     ``inflated_max``: how many bytes the pages or buffers that are inflated together may have,
     checked before they are inflated. ``unseen_max``: if the values of a dictionary could take more

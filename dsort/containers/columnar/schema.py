@@ -23,8 +23,8 @@ _NULL_BYTES = 8
 def plain_schema(shard: str, schema: Any) -> Any:
     """The schema with which rows of ``schema`` are processed, without its metadata: its *plain*
     types. Dictionaries and views refer to values elsewhere, out of reach once rows are separated.
-    So they are decoded when rows are read, and made again when rows are written. ``InputError`` for
-    a type that cannot be processed."""
+    So dictionaries and views are decoded when rows are read, and made again when rows are written.
+    ``InputError`` for a type that cannot be processed."""
     if not len(schema):
         raise InputError(f"shard {shard} has no columns", hint="leave it out")
     if len(set(schema.names)) != len(schema.names):
@@ -43,7 +43,8 @@ def plain_schema(shard: str, schema: Any) -> Any:
 
 
 def _plain_type(kind: Any) -> Any:
-    """The type with which a column of ``kind`` is processed; None if there is none."""
+    """The type with which a column of ``kind`` is processed; None if such a column cannot be
+    processed."""
     if pa.types.is_dictionary(kind):
         return None if pa.types.is_nested(kind.value_type) else _plain_type(kind.value_type)
     views = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}

@@ -20,8 +20,8 @@ ThriftStruct = dict[int, tuple[int, Any]]
 
 
 def read_struct(data: memoryview, at: int) -> tuple[ThriftStruct, int]:
-    """(the struct at byte ``at``, its end). ``ValueError`` if it is invalid or does not end within
-    ``data``."""
+    """(the struct at byte ``at``, its end). ``ValueError`` if the struct is invalid or does not end
+    within ``data``."""
     try:
         return _read_struct(data, at, 0)
     except IndexError:
@@ -139,7 +139,7 @@ def _map_head(data: memoryview | bytes, at: int) -> tuple[int, int, int]:
 
 
 def skipped(data: memoryview | bytes, at: int, kind: int, depth: int = 0) -> int:
-    """Where the value at byte ``at`` ends. ``IndexError`` if it is cut off."""
+    """Where the value at byte ``at`` ends. ``IndexError`` if the value is cut off."""
     if BYTE < kind <= I64:
         while data[at] > 127:
             at += 1

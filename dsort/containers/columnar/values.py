@@ -30,8 +30,8 @@ LEAVES_MAX = 64
 ROWS_A_BATCH_MAX = 1 << 16
 IN_SHARD_SHARE = 8
 """Mapped values take no memory of their own, but they are dealt out in another order than that in
-the shard, so the page cache has to hold the values of one batch. So they count as a fraction of
-their size."""
+the shard, so the page cache has to hold the values of one batch. So mapped values count as a
+fraction of their size."""
 PREFIX_BYTES = 4
 LENGTH_BYTES = 8
 """The size of the length that replaces a value in a light batch."""
@@ -329,9 +329,9 @@ def joined(batches: Sequence[Any], schema: Any) -> Any:
 
 
 class RowGroupRun(Struct, frozen=True):
-    """Row groups that are read ``bytes_max`` at a time. They have ``rows`` rows in all; the group
-    with the widest rows has ``row_bytes`` a row. ``leaves``: the leaves that may stay in their
-    pages."""
+    """Row groups that are read ``bytes_max`` at a time. The groups have ``rows`` rows in all; the
+    group with the widest rows has ``row_bytes`` a row. ``leaves``: the leaves that may stay in
+    their pages."""
 
     groups: list[int]
     leaves: tuple[Leaf, ...]
@@ -398,7 +398,8 @@ def with_placed(batch: Any, placed: Sequence[PlacedLeaf], plain: Any) -> LightRo
 
 
 def _struct(found: Any, children: dict[int, PlacedLeaf], kind: Any) -> Any:
-    """A column of structs. ``found``: the column with the other fields; None if there are none."""
+    """A column of structs. ``found``: the column with the other fields; None if there are no other
+    fields."""
     nulls = [each.nulls_of_column() for each in children.values()]
     if found is not None:
         nulls.append(nulls_of(found))

@@ -163,7 +163,7 @@ class RowGroups:
 
     def add(self, running: Int64s, gather: Callable[[int, int], None]) -> None:
         """Write rows. ``running``: the bytes before each row, and at the end the bytes of all rows.
-        ``gather(first, stop)`` adds some of them to the group."""
+        ``gather(first, stop)`` adds some of these rows to the group."""
         row, count = 0, len(running) - 1
         while row < count:
             until = self._limits.end(running, row, count, self._rows, self._bytes)
