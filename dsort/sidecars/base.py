@@ -2,7 +2,7 @@
 
 A kind has a file for each shard, files for the whole result, or both. Workers make the file of a
 shard while they write the shard, and the job makes files for the whole result before it commits.
-``dsort verify`` makes both again, from the shards, and compares them.
+``dsort verify`` makes all these files again, from the shards, and compares them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Sidecar:
     """A kind of sidecars. The bytes of its files depend only on the arguments of its methods."""
 
     kind: ClassVar[str]
-    """Its name in the field ``index`` of a spec."""
+    """The name of the kind in the field ``index`` of a spec."""
     extensions: ClassVar[tuple[str, ...]] = ()
     """The extensions of shards that its readers can read; (): all. A kind with a file for each
     shard must name extensions: of containers of members or lines, without a codec."""
     has_shard_files: ClassVar[bool] = False
     lists_shards: ClassVar[bool] = False
-    """Whether it has files for the whole result."""
+    """Whether the kind has files for the whole result."""
     moves: ClassVar[bool] = False
     """Whether these files are in the directory of the shards, if the shards have one."""
 

@@ -42,8 +42,8 @@ _CONTEXT: Final = {
 
 
 class Croissant(Sidecar):
-    """``croissant.json`` at the top of the bucket. Each of its records is a member of a tar, or a
-    line, because ``of_result`` does not receive the members of samples."""
+    """``croissant.json`` at the top of the bucket. Each record of this file is a member of a tar,
+    or a line, because ``of_result`` does not receive the members of samples."""
 
     kind: ClassVar[str] = "croissant"
     extensions: ClassVar[tuple[str, ...]] = tuple(_TYPES)
@@ -182,7 +182,7 @@ class Lhotse(Sidecar):
 
 
 class Lines(Sidecar):
-    """An index of each shard. Creators make it from the sizes of records, without a scan."""
+    """An index of each shard. Creators make the index from the sizes of records, without a scan."""
 
     kind: ClassVar[str] = "lines"
     extensions: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".txt")
@@ -256,8 +256,8 @@ SIDECARS: Final[Registry[Sidecar]] = Registry(
 
 
 class SidecarName(Struct, frozen=True):
-    """A sidecar to be written. ``ordinal``: the output shard that it describes; -1: all of them.
-    ``moves``: it is in the directory of the shards, if they have one."""
+    """A sidecar to be written. ``ordinal``: the output shard that it describes; -1: all output
+    shards. ``moves``: the sidecar is in the directory of the shards, if they have one."""
 
     kind: str
     name: str
@@ -295,7 +295,7 @@ def kinds_alike(names: Collection[str], extension: str) -> list[tuple[str, str]]
 
 def sidecar_names(kinds: Collection[str], shards: Sequence[str]) -> list[SidecarName]:
     """The sidecars of a result whose output shards are called ``shards``, except for the wids
-    index, whose name depends on the job. Those of single shards come first."""
+    index, whose name depends on the job. Sidecars of single shards come first."""
     known = kinds_of(kinds)
     found = [
         SidecarName(each.kind, each.shard_file(name), ordinal)

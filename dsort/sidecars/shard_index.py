@@ -1,6 +1,6 @@
 """Makes the sidecars of one output shard for DALI, Energon and Lhotse: where its records and
-members begin. It also makes those of a whole result: sizes, the Hugging Face card, the files of
-Energon."""
+members begin. The module also makes the sidecars of a whole result: sizes, the Hugging Face card
+and the files of Energon."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def lines_index(members: MemberTable, file_bytes: int) -> bytes:
 
 
 def lines_sidecar(stored_bytes: Int64s) -> bytes:
-    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``. It has the bytes of
-    ``lines_index``, but needs no scan."""
+    """The sidecar of a shard whose lines take ``stored_bytes``, shape ``(n,)``. The bytes are those
+    of ``lines_index``, without a scan."""
     return offsets_of(stored_bytes).astype("<u8").tobytes()
 
 
