@@ -156,13 +156,13 @@ class Container(ABC):
     An attribute whose type is a class of ``facets`` is None for a format without that feature. A
     container does not depend on buckets, paths, records or jobs.
 
-    It turns the bytes of one shard into a ``MemberTable`` of byte ranges, writes the headers of
-    members with new names, and makes the end of an output shard. A shard is a head, the stored
-    bytes of its members, one after the other, and an end. Most containers have no head; a head may
-    have the *schema*, which all records share. If the end lists the members, as the central
-    directory of a zip does, a scan gives each member an *entry*: all that the end lists about the
-    member, except its place. Entries go with their records through the plan; the end is built from
-    them and from the places of the members.
+    A container turns the bytes of one shard into a ``MemberTable`` of byte ranges, writes the
+    headers of members with new names, and makes the end of an output shard. A shard is a head, the
+    stored bytes of its members, one after the other, and an end. Most containers have no head; a
+    head may have the *schema*, which all records share. If the end lists the members, as the
+    central directory of a zip does, a scan gives each member an *entry*: all that the end lists
+    about the member, except its place. Entries go with their records through the plan; the end is
+    built from them and from the places of the members.
 
     If inputs and outputs have different containers, each input shard is converted while it is
     extracted. The container of the inputs makes a *bare* table, in which the stored bytes of a
@@ -307,8 +307,8 @@ class Container(ABC):
 
     def end_bytes(self, members: int, entries_bytes: int, stored_bytes: int) -> int:
         """The length of the end of an output shard: its ``members`` take ``stored_bytes``, and
-        their entries ``entries_bytes`` in all. This is known before the shard is written, because
-        plans have exact sizes."""
+        their entries ``entries_bytes`` in all. The length is known before the shard is written,
+        because plans have exact sizes."""
         return 0
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:

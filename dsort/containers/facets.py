@@ -33,8 +33,8 @@ class CompressedPayloads(Struct, frozen=True):
 
 class Seals(Struct, frozen=True):
     """The last ``size_bytes`` of each record are a checksum of the bytes before them, without the
-    first ``skips_bytes``. It is cheaper to make when the record is copied, because its bytes are
-    then in the processor's cache.
+    first ``skips_bytes``. The checksum is cheaper to make when the record is copied, because the
+    bytes of the record are then in the processor's cache.
 
     ``checksum``: returns the checksum after a piece of a record, given the checksum before it, at
     first 0. ``of``: the seals of records with these checksums, shape ``(n, size_bytes)``."""
@@ -55,8 +55,8 @@ class Hop(NamedTuple):
 
 class Hops(Struct, frozen=True):
     """Headers whose first ``header_bytes`` show where the next header is. ``read``: returns what
-    the header in these bytes shows; None if they are no header. A guess for reading ahead, which is
-    not checked further."""
+    the header in these bytes shows; None if the bytes are no header. A guess for reading ahead,
+    which is not checked further."""
 
     header_bytes: int
     read: Callable[[bytes, int], Hop | None]
@@ -118,7 +118,7 @@ class Head(Struct, frozen=True):
 
 class OutputFile(Struct, frozen=True):
     """An output shard as it is stored. ``name``: in its directory. ``xxh3``: the checksum of the
-    file, in hexadecimal digits. ``container_bytes``: its length once it is decoded."""
+    file, in hexadecimal digits. ``container_bytes``: the length of the decoded file."""
 
     name: str
     records: int
@@ -132,7 +132,7 @@ class ShardIndex(Struct, frozen=True):
     """The file ``name`` that readers need beside the output shards of one directory. ``of``:
     returns its bytes, given these shards in their order.
 
-    ``codecs``: the suffixes of the codecs that it can record as the compression of a shard.
+    ``codecs``: the suffixes of the codecs that the index can record as the compression of a shard.
     ``compressed``: returns the container for shards with one of these suffixes. That container
     equals the plain one, because their records are the same."""
 
@@ -160,7 +160,7 @@ class Schemas(Struct, frozen=True):
 
 
 class Payloads(Protocol):
-    """The payloads of a bare member table. They may be read more than once, in any order.
+    """The payloads of a bare member table. Payloads may be read more than once, in any order.
 
     ``are_sealed_later``: whether the seals of the records are made when the records are copied.
     ``packed`` then leaves room for the seals (see ``Container.seals``), and the records that it
@@ -174,8 +174,8 @@ class Payloads(Protocol):
     def shard_bytes(self) -> int: ...
 
     def pieces(self, row: int) -> Iterator[memoryview | bytes]:
-        """The payload of a row, from first to last byte, in pieces of bounded size. Each is valid
-        until the next."""
+        """The payload of a row, from first to last byte, in pieces of bounded size. Each piece is
+        valid until the next one."""
 
     def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
         """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""

@@ -166,8 +166,8 @@ class _Config(Struct):
 
 
 class _Index(Struct):
-    """An index. Its list of chunks is checked to be JSON and then dropped, because the values of
-    that list would take up to 30 times the length of the file."""
+    """An index. The list of chunks is checked to be JSON and then dropped, because the values of
+    this list would take up to 30 times the length of the file."""
 
     config: Raw
 
@@ -209,7 +209,7 @@ class LitData(Container):
     """LitData chunks. ``schema``: the description of all items in the index, as JSON; "": the index
     was not read, and leaves are not read.
 
-    Items are moved unchanged, so the index of every directory must describe them alike. They have
+    Items are moved unchanged, so the index of every directory must describe them alike. Items have
     no names: records are numbered. In a conversion the leaf ``__key__`` is the key, if it is text.
     An item becomes a record whose members are its leaves, named as in the index (``image``,
     ``boxes.0``): numbers (``int``, ``float``, ``bool``) become text, all other leaves become

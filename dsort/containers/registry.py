@@ -78,8 +78,8 @@ def register_received(containers: Iterable[Container], extensions: Iterable[str]
 
 def load_installed() -> bool:
     """Register the containers and codecs of installed packages, once for each process; return
-    whether any were found. This is called only when no known container or codec fits a name,
-    because looking for packages takes 30 ms."""
+    whether any were found. The function is called only when no known container or codec fits a
+    name, because looking for packages takes 30 ms."""
     return any([_registered.load_installed(), _added_codecs.load_installed()])
 
 
@@ -129,8 +129,8 @@ def _is_same_container(raw: str, other: str) -> bool:
 
 
 def is_columnar(extension: str) -> bool:
-    """Whether shards of ``extension`` hold rows of tables, according to its container. This is
-    called for every spec, so it loads none of dsort's own containers."""
+    """Whether shards of ``extension`` hold rows of tables, according to its container. The function
+    is called for every spec, so it loads none of dsort's own containers."""
     raw = raw_extension(extension)
     if raw in _registered:
         return _registered[raw].is_columnar
@@ -164,7 +164,7 @@ def _container_at(name: str) -> Container | str:
 
 
 def codec_of(name: str) -> Codec | None:
-    """The codec around the shard ``name``, or of an extension; None if there is none."""
+    """The codec around the shard ``name``, or of an extension; None without a codec."""
     found = _codec_around(name)
     if isinstance(found, str):
         codec: Codec = _loaded(found)()

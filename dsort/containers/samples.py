@@ -28,8 +28,8 @@ SHARD_BYTES_MAX = (1 << 32) - 1
 COUNT_BYTES = 4
 ROWS_AT_ONCE_MAX = 1 << 16
 SIZES_AT_ONCE_MAX = 1 << 18
-"""The maximum number of sizes read at once. Each takes some 40 bytes while it is read, and there
-may be thousands of values in a record."""
+"""The maximum number of sizes read at once. Each size takes some 40 bytes while it is read, and
+there may be thousands of values in a record."""
 _COUNT = struct.Struct("<I")
 
 
@@ -133,7 +133,7 @@ def bare_samples(
     key_value: str | None,
 ) -> MemberTable:
     """See ``Container.bare``. ``key_value``: the value that becomes the key of its record, and no
-    member. If it is empty, the record keeps its number as its key."""
+    member. If this value is empty, the record keeps its number as its key."""
     assert members.own.key_bytes is not None
     sizes_of = struct.Struct(f"<{sum(each.size is None for each in values)}I")
     named = [(each, each.name.encode("utf-8", "surrogatepass")) for each in values]

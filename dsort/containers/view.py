@@ -1,7 +1,7 @@
 """The file of a view: it lists the ranges of input shards, and the literals, that make up one
 output shard.
 
-It is Parquet, with a row for each range (``ViewRows``), in the order of the shard.
+The file is Parquet, with a row for each range (``ViewRows``), in the order of the shard.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class ViewRows(Struct, frozen=True, eq=False):
 
 
 class ViewWriter:
-    """Writes the file of one output shard. Its bytes depend on its rows alone, and not on how many
-    are added at a time."""
+    """Writes the file of one output shard. The bytes of the file depend on the rows alone, and not
+    on how many rows are added at a time."""
 
     def __init__(self, write: Write, schema: str) -> None:
         """``schema``: the schema of the output shards, "" if they have none."""
@@ -190,7 +190,7 @@ def read_view_records(name: str, source: Source, first: int, stop: int) -> tuple
 
 def _first_row_of(name: str, source: Source, record: int) -> int:
     """The first row of the first row group that may have ``record``. Its statistics show that. A
-    stranger may have written them: with false statistics, records are not found."""
+    stranger may have written the statistics: with false ones, records are not found."""
     import pyarrow.parquet as pq
 
     row = 0
