@@ -13,8 +13,8 @@ SAMPLES_MAX = 10
 FITS = "fits "
 """The prefix of kinds that are no reactions: entries of options that fit something in a shard."""
 FLOW = "flow "
-"""Another prefix of kinds that are no reactions: they count the records that each cause dropped
-from a shard or added to it, and the records that were read, if their number is not that of the
+"""Another prefix of kinds that are no reactions. These kinds count, for one shard, the records that
+each cause dropped or added, and the records that were read, if their number is not that of the
 extracted records."""
 FLOW_READ, FLOW_DROPPED, FLOW_ADDED = f"{FLOW}read", f"{FLOW}dropped ", f"{FLOW}added "
 
