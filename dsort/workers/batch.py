@@ -257,7 +257,8 @@ _HALF = (1 << 64) - 1
 
 
 def digests_of(shard: ShardBytes, table: RecordTable, compared: Deduplication) -> UInt64s:
-    """A digest of each record (128 bits), shape ``(n, 2)``: of its content, or of its field."""
+    """A digest of each record (128 bits), shape ``(n, 2)``: of its content, or of the field that is
+    compared."""
     if isinstance(compared, DeduplicationByField):
         return digests_of_field(table, compared.value)
     return _digests_of_content(shard, table, compared.extensions)

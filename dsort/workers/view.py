@@ -24,7 +24,7 @@ class KeyedRows(MappedPayload):
 
 
 class ViewMove(MapMove):
-    """Payload stays in the input shards, and views list where: creators get no bytes of it."""
+    """Payload stays in the input shards. A view lists its places, and creators get no payload."""
 
     payload = KeyedRows
 

@@ -144,8 +144,7 @@ class Heap:
             set_option(_TRIM_THRESHOLD, min(buffer_bytes, KEPT_BYTES_MAX))
 
     def enter(self, phase: str) -> None:
-        """Begin work of ``phase``: give the memory that an earlier phase has left back to the
-        kernel."""
+        """Begin work of ``phase``: return the freed memory of an earlier phase to the kernel."""
         # Within a phase, tasks are alike, and use the same memory again.
         if phase != self._phase and self._phase and self._trim is not None:
             self._trim(0)

@@ -89,7 +89,7 @@ def with_names_written(
 
     A name that fits in the existing header is written over the old one. The record stays a piece of
     the shard, with the same length. ``in_place``: such names are written at once into the bytes of
-    ``shard``, which has no other reader. Without it, they are written when records are copied
+    ``shard``, which has no other reader. If it is false, they are written when records are copied
     (``FormedRecords.new_names``). All other members get new headers, as literals.
     """
     if named is members or shard.container is BARE:
