@@ -37,8 +37,8 @@ class Encoder(Protocol):
 
 
 class NoEncoder:
-    """Leaves the bytes of output shards as they are. It serves all shards of an output, in place of
-    ``EncoderThreads``."""
+    """Leaves the bytes of output shards as they are. One object serves all shards of an output, in
+    place of ``EncoderThreads``."""
 
     def encoder(self) -> Encoder:
         """Return the encoder of the next shard."""
@@ -67,7 +67,7 @@ class Threads:
         self._is_alone = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Do ``work`` on a thread; here, if no thread can be started."""
+        """Do ``work`` on a thread; in the calling thread, if no thread can be started."""
         if not self._is_alone:
             try:
                 return self._pool.submit(work)

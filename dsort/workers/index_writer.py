@@ -118,8 +118,8 @@ class SpillWriter:
     def _append(
         self, window: Window, gatherer: Gatherer, segments: Segments, partitions: Int32s
     ) -> None:
-        """Append the records of ``segments``, ordered by partition, whose bytes are in
-        ``window``."""
+        """Append the records of ``segments``, whose bytes are in ``window``. They are ordered by
+        partition."""
         count = len(partitions)
         first = np.flatnonzero(np.diff(partitions, prepend=-1))
         cuts = segments.offsets[np.append(first, count)]
