@@ -45,7 +45,7 @@ class ScanNotes(Struct, frozen=True):
     ``OddityKind`` has the sentences about them. A container with more notes makes a subclass of
     this."""
 
-    trailing_bytes: int = 0  # bytes behind the end, without padding and further archives
+    trailing_bytes: int = 0  # from the first byte behind the end that is no padding or archive
     hardlinks_resolved: int = 0
     mended: tuple[int, ...] = ()  # rows with a number in the header at which some readers stop
     unsafe_prefixes: tuple[int, ...] = ()  # rows that some readers unpack to another path
