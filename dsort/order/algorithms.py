@@ -48,15 +48,16 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
                 hint = "has(json.score) ? json.score : 0.0"
                 yield f"{name}.{option_name}", "cannot be combined with an expression", hint
     if batches and interleave:
-        yield "batches", "cannot be combined with interleave", "each says alone where records go"
+        yield "batches", "cannot be combined with interleave", "each of them alone places records"
     if batches and batches.window < batches.records:
         text = f"{batches.window:,} records are less than a batch of {batches.records:,}"
-        yield "batches.window", text, "100000, the default, or some hundred batches"
+        yield "batches.window", text, "use 100000, the default, or some hundred batches"
 
 
 class Shuffle(Algorithm, frozen=True):
-    """By a hash of seed, shard name and record key. It includes the shard's name because many data
-    sets number their keys anew in every shard. Records may be placed by their numbers instead."""
+    """By a hash of seed, shard name and record key. The hash includes the shard's name because many
+    data sets number their keys anew in every shard. A placement orders records by their numbers
+    instead."""
 
     kind: ClassVar[str] = "shuffle"
     summary: ClassVar[str] = "by a hash of seed, shard name and record key"
@@ -71,14 +72,14 @@ class Shuffle(Algorithm, frozen=True):
     seed: str | None = seed_option()
     interleave: Interleave | None = option(
         Interleave | None,
-        "Of a shuffle: every stretch of an output has the classes of its records in the proportion "
-        "that all of them have. Inputs are read once more before, to count.",
+        "Of a shuffle: in every stretch of an output, the classes of records have the same "
+        "proportions as in the whole output. Inputs are read once more, to count the classes.",
         examples=({"by": "cls"},),
     )
     batches: Batches | None = option(
         Batches | None,
-        "Of a shuffle: batches of records that have about the same of a number, the batches in "
-        "random order. Inputs are read once more before, to count.",
+        "Of a shuffle: the records of a batch have similar values of a number, and batches are in "
+        "random order. Inputs are read once more, to count records.",
         examples=({"records": 64, "similar": "json.length"},),
     )
 
@@ -211,7 +212,7 @@ def natural_value(key: bytes) -> tuple[object, ...]:
 
 
 _OF_NOTHING: Final = hashlib.md5(b"", usedforsecurity=False).digest()
-"""AIStore hashes the empty text and appends the digest to the name: that is its key."""
+"""The digest of the empty text. The sort key of AIStore is the name, followed by this digest."""
 
 
 class Md5(Algorithm, frozen=True):
@@ -242,7 +243,8 @@ class Md5(Algorithm, frozen=True):
         return self.compare != "name"
 
     def sort_keys(self, records: RecordTable) -> SortKeys:
-        """The digests: the first half as words, the rest as text. For names: all of it as text."""
+        """The digests: the first half as words, the rest as text. For names: the whole key as
+        text."""
         from dsort.data.columns import BytesColumn
         from dsort.data.hashes import md5_digests
         from dsort.data.index import SortKeys
@@ -276,7 +278,7 @@ def _shuffle_is_last(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     for number, key in enumerate((options["keys"] or ())[:-1]):
         if key.type.is_random:
             text = "leaves nothing to the keys behind it: no two hashes tie"
-            yield f"keys[{number}]", f"{key.kind} {text}", "make it the last one"
+            yield f"keys[{number}]", f"{key.kind} {text}", "make it the last key"
 
 
 class Keys(Algorithm, frozen=True):
@@ -290,8 +292,8 @@ class Keys(Algorithm, frozen=True):
 
     keys: tuple[Algorithm, ...] = option(
         tuple[Algorithm, ...] | None,
-        "Of keys: the sort keys, the one first that decides first. Each is an algorithm with its "
-        "options: alphanumeric, md5, content, and shuffle as the last one.",
+        "Of keys: the sort keys. The first key decides first. Each is an algorithm with its "
+        "options: alphanumeric, md5, content, and shuffle as the last key.",
         examples=(
             (
                 {"kind": "content", "extension": ".cls", "content_key_type": "int"},
@@ -405,7 +407,7 @@ DEFAULT_KIND: Final = Alphanumeric.kind
 
 
 def register(algorithm: type[Algorithm]) -> None:
-    """Add an algorithm, which specs that are read from now on may name. Worker processes have to be
+    """Add an algorithm. Specs that are read from now on may name it. Worker processes have to be
     able to import its module. ``ValueError`` if its kind exists already. A package names its
     algorithms in the entry points ``dsort.algorithms`` instead."""
     ALGORITHMS.register(algorithm)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def decreasing_option() -> Any:
-    """The option ``decreasing``, which several algorithms have. Specs add to its description which
-    ones."""
+    """The option ``decreasing``, which several algorithms have. Specs add the names of these
+    algorithms to its description."""
     return option(bool, "Largest first.", default=False)
 
 
@@ -34,9 +34,9 @@ def compare_option() -> Any:
     """The option ``compare``, for algorithms that order by names."""
     return option(
         Literal["key", "name"] | None,
-        "Of alphanumeric and md5: key (the default) is the record key; name the whole name of a "
-        "record's first member, which is what AIStore compares: a-1.jpg comes before a.jpg. By "
-        "name, md5 is the order of names, as it is in AIStore. For .tar and .zip shards.",
+        "Of alphanumeric and md5: key (the default) compares record keys; name compares the whole "
+        "names of first members, as AIStore does: a-1.jpg comes before a.jpg. By name, md5 is the "
+        "order of names, as it is in AIStore. For .tar and .zip shards.",
     )
 
 
@@ -47,8 +47,8 @@ def seed_option() -> Any:
     """The option ``seed``, for random algorithms."""
     return option(
         str | None,
-        "Of a shuffle: any whole number or text; 42 and '42' are the same seed. Absent: one is "
-        "drawn, and recorded in the manifest.",
+        "Of a shuffle: any whole number or text; 42 and '42' are the same seed. Absent: a seed "
+        "is drawn, and is in the manifest.",
         check=_seed,
         before=True,
         json_schema=_SEED_SCHEMA,
@@ -97,7 +97,7 @@ class SortValue(Struct, frozen=True):
     value: Any
 
     def comes_after(self, other: SortValue, *, decreasing: bool) -> bool:
-        """Whether this must come after ``other``; False if the two may have any order."""
+        """Whether this value must come after ``other``; False if the two may have any order."""
         if self.rank != other.rank:
             return self.rank > other.rank
         if self.value == other.value:
@@ -174,7 +174,7 @@ class Algorithm(OptionGroup, frozen=True):
 
     @property
     def has_hashes(self) -> bool:
-        """Whether key hashes alone order records that nothing before them orders: see
+        """Whether key hashes order all records, or the records that tie by all other sort keys: see
         :meth:`hashes`."""
         return False
 
@@ -218,9 +218,9 @@ class Algorithm(OptionGroup, frozen=True):
 class KeyMatch(Struct, frozen=True, eq=False):
     """Where records belong by their keys. All columns have shape ``(records,)``.
 
-    ``groups``: the ordinal of each record's output template, 0 where no templates are given. For
-    records without a place (no key matches them, they are ``missing``; or keys of two templates do,
-    they are ``ambiguous``; never both), it is that of the default template, or -1 if there is none.
+    ``groups``: the ordinal of each record's output template, 0 where no templates are given. A
+    record without a place is either ``missing`` (no key matches it) or ``ambiguous`` (keys of two
+    templates match it). Its group is that of the default template, or -1 if there is no default.
     """
 
     groups: Int32s
@@ -229,8 +229,8 @@ class KeyMatch(Struct, frozen=True, eq=False):
 
 
 class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
-    """Where records belong by their keys, as something beside the inputs says it: an external key
-    map, or another result. This class is for jobs that have neither, and is false.
+    """Where records belong by their keys, from an external key map or another result. This class is
+    for jobs that have neither, and is false.
 
     ``field``: the field of specs that gives the names of outputs. ``missing_hint``,
     ``twice_hint``: what to do about records without a place, and about records with equal keys."""
@@ -238,7 +238,7 @@ class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
     field: ClassVar[str] = "output_format"
     missing_hint: ClassVar[str] = ""
     twice_hint: ClassVar[str] = (
-        "duplicate_keys: rename gives them keys of their own, warn lets them be"
+        "duplicate_keys: rename gives such records new keys, warn keeps them"
     )
 
     def __bool__(self) -> bool:
@@ -246,12 +246,12 @@ class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def words(self) -> str:
-        """What gives the places, in a sentence."""
+        """The source of the places, as a part of a sentence."""
         return ""
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """The output templates of records; empty if records have those of the spec."""
+        """The output templates of records; empty if the templates of the spec apply."""
         return ()
 
     @property

@@ -1,8 +1,8 @@
 """Numbers records within their classes: how many records of its class come before a record, and how
 many there are in all.
 
-A *class* is a set of records with something in common: a label, or nothing at all. The counts that
-a survey makes of each shard become one table for all shards; a worker gets the rows of its shard.
+A *class* is a set of records with the same label, or all records. The counts that a survey makes of
+each shard become one table for all shards; a worker gets the rows of its shard.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ClassCounter:
 
     def places(self, group: Int32s, names: BytesColumn) -> ClassPlaces:
         """The places of the next records."""
-        if not self._rows:  # of a table whose damage is found behind these records once more
+        if not self._rows:  # a damaged table: the damage is found again behind these records
             self._uncounted += len(group)
             return ClassPlaces(np.zeros(len(group), np.int64), np.ones(len(group), np.int64))
         try:
@@ -100,7 +100,7 @@ class ClassCounter:
 
     def _changed(self, what: str) -> InvariantError:
         counted = int(self.counts.count.sum())
-        return InvariantError(f"shard {self.shard} {what}, but {counted} others were counted")
+        return InvariantError(f"shard {self.shard} {what}, but a survey counted {counted} others")
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:

@@ -47,7 +47,8 @@ def content_value(
     """The key in ``content``: an int, a float or bytes, depending on ``kind``. ``strip``: white
     space around strings is removed.
 
-    ``ContentValueError`` if it is not such a key; ``KeyError`` if the JSON has no such field.
+    ``ContentValueError`` if the content is not a key of this kind; ``KeyError`` if the JSON has no
+    field of this name.
     """
     if json_field is not None:
         try:
@@ -72,7 +73,7 @@ def content_value(
 _RANK: Final = {"first": 0, "last": 2}
 _STRIP_MISPLACED: Final = (
     "false has no meaning here",
-    "it goes with kind content and content_key_type string",
+    "strip is for kind content with content_key_type string",
 )
 
 
@@ -80,7 +81,7 @@ def _extension(text: str) -> str:
     extension = text.strip()
     if not extension.startswith(".") or extension == "." or "/" in extension:
         raise OptionError(
-            f'"{text}" is no member extension', 'it begins with a dot, e.g. ".cls" or ".meta.json"'
+            f'"{text}" is no member extension', 'use a dot and a name, e.g. ".cls" or ".meta.json"'
         )
     return extension
 
@@ -88,7 +89,7 @@ def _extension(text: str) -> str:
 def _json_path(text: str) -> str:
     if not text.startswith("/") and not all(text.split(".")):
         raise OptionError(
-            f'"{text}" has an empty part', 'names with dots between, e.g. "a.b", or "/a/b"'
+            f'"{text}" has an empty part', 'put dots between names, e.g. "a.b", or use "/a/b"'
         )
     return text
 
@@ -101,7 +102,7 @@ def _only_strings_are_not_stripped(
 
 
 def _bins(edges: Sequence[int | float]) -> Sequence[int | float]:
-    hint = "where one bin ends and the next begins: [128, 512, 2048]"
+    hint = "an edge is where one bin ends and the next begins: [128, 512, 2048]"
     if not edges:
         raise OptionError("has no edges", hint)
     for edge in edges:
@@ -114,14 +115,14 @@ def _bins(edges: Sequence[int | float]) -> Sequence[int | float]:
 
 def _only_numbers_have_bins(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if options["bins"] is not None and options["content_key_type"] == "string":
-        yield "bins", "strings have none", "they go with content_key_type int or float"
+        yield "bins", "strings have no bins", "bins are for content_key_type int or float"
 
 
 class Content(Algorithm, frozen=True):
     """By the content of the member ``extension`` (with its dot, the whole of it)."""
 
     kind: ClassVar[str] = "content"
-    summary: ClassVar[str] = "by what one member of each record says"
+    summary: ClassVar[str] = "by the content of one member of each record"
     words: ClassVar[str] = "content"
     is_sort_key: ClassVar[bool] = True
     joins_by_places: ClassVar[bool] = True
@@ -145,7 +146,7 @@ class Content(Algorithm, frozen=True):
     )
     content_key_type: str = option(
         Literal["int", "float", "string"] | None,
-        "Of content: what the key is and how keys compare. int: whole numbers of up to "
+        "Of content: the type of the key, and how keys compare. int: as whole numbers of up to "
         "4,096 digits; float: as 64-bit floats; string: by bytes.",
         required="int, float or string",
     )
@@ -167,14 +168,14 @@ class Content(Algorithm, frozen=True):
     strip: bool = option(
         bool,
         "Of content with content_key_type string: keys are compared without the white "
-        "space around them. false: as they are, the line feed at the end of a file included.",
+        "space around them. false: as they are, with the line feed at the end of a file.",
         default=True,
         misplaced=_STRIP_MISPLACED,
     )
     bins: tuple[int | float, ...] | None = option(
         tuple[int | float, ...] | None,
         "Of content with numbers: records are ordered by the bin that the key is in, and not by "
-        "the key. Edges of bins, ascending; an edge is the first number of the bin behind it.",
+        "the key. Edges of bins, ascending; an edge is the first number of the bin that it begins.",
         examples=((128, 512, 2048),),
         check=_bins,
         is_sequence=True,

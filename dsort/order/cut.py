@@ -27,15 +27,15 @@ from dsort.data.table import Table
 
 FileBytes = Callable[[int, int, int, int], int]
 """The size of an output shard. Arguments: the number of its records and members, the bytes of their
-entries, and the stored bytes of the records. It never falls when one of them grows."""
+entries, and the stored bytes of the records. The size never falls when an argument grows."""
 
 
 class EncodedSizes(Struct, frozen=True, eq=False):
     """The measured size of the encoded global order, in steps.
 
     ``stored``, ``encoded``: the first ``stored[i]`` bytes of records have ``encoded[i]`` bytes once
-    encoded; shape ``(n,)``, ascending. Between two steps the size grows linearly. Without steps, it
-    is not measured.
+    encoded; shape ``(n,)``, ascending. Between two steps the size grows linearly. Without steps,
+    the size was not measured.
     """
 
     stored: Int64s
@@ -52,7 +52,8 @@ class EncodedSizes(Struct, frozen=True, eq=False):
         if len(self.stored) < 2:
             return np.zeros(len(stored), np.int64)
         width, height = np.diff(self.stored)[step], np.diff(self.encoded)[step]
-        # For steps of 2 GiB and more (with records as large), the last bits are dropped to fit 64.
+        # For steps of 2 GiB and more (with records of that size), the last bits are dropped:
+        # products then fit in 64 bits.
         shift = np.maximum(np.frexp(np.maximum(width, height).astype(np.float64))[1] - 31, 0)
         within = np.minimum(stored - self.stored[step], width) >> shift
         part: Int64s = within * height // np.maximum(width >> shift, 1)
@@ -148,7 +149,7 @@ class Piece(NamedTuple):
     payload_bytes: int
     stored_bytes: int
     entries_bytes: int = 0  # bytes of its members' entries, if the container lists members
-    measured_bytes: int = -1  # about its size behind a codec; -1: not measured
+    measured_bytes: int = -1  # about its encoded size; -1: not measured
 
     @property
     def records(self) -> int:
@@ -170,7 +171,7 @@ class OutputShard(NamedTuple):
     entries_bytes: int = 0
     head_bytes: int = 0
     end_bytes: int = 0
-    measured_bytes: int = -1  # of the written file, or about behind a codec; -1: as planned
+    measured_bytes: int = -1  # of the written file, or about its encoded size; -1: as planned
 
     @property
     def file_bytes(self) -> int:

@@ -37,7 +37,7 @@ class JoinedKind:
 
     DUPLICATE = "duplicate_keys"  # another record of the same input has the key
     UNMATCHED = "unmatched"  # an input has no record with the key, which is an error
-    LEFT_OUT = "left_out_by_join"  # an input has no record with the key: the others are left out
+    LEFT_OUT = "left_out_by_join"  # an input has no record with the key: other pieces are left out
     CONFLICT = "conflict"  # two pieces have members with the same extension
 
 
@@ -50,9 +50,9 @@ class LeftOut(IntEnum):
     DUPLICATE = 3  # an earlier record of its input has the key
 
 
-# Of a join, rows are pieces: records as they were extracted, each from one input. In output order,
-# the pieces of one key are side by side, in the order of the inputs: the sort key is a function of
-# the record key alone, and ends with the key itself.
+# The rows of a join are pieces: records as they were extracted, each from one input. In output
+# order, the pieces of one key are side by side, in the order of the inputs: the sort key is a
+# function of the record key alone, and ends with the key itself.
 class Joined(Struct, frozen=True, eq=False):
     """The rows that stay, record by record, and where records begin in them (shape ``(n + 1,)``).
     ``found``: the findings, each as (kind, number of the input concerned or -1, rows)."""
@@ -99,7 +99,7 @@ def _unmatched(
     rule: JoinRule, inputs: Int32s, record_of: Int64s, records: int
 ) -> tuple[Bools, list[tuple[int, Bools]]]:
     """Return (whether each record is left out; (number, missing) of each input that must have all
-    records and does not). ``missing``: which of the records that are not left out it lacks."""
+    records and does not). ``missing``: which of the other records the input lacks."""
     left_out = np.zeros(records, np.bool_)
     errors: list[tuple[int, Bools]] = []
     for number, nonmatch in enumerate(rule.nonmatch):
@@ -283,9 +283,9 @@ def spread_places(said: BytesColumn, shard: Int64s, ordinal: Int64s) -> UInt64s:
     return places
 
 
-# Duplicates are found by the hash column of the record key alone, whatever the sort key. Keys are
-# compared, so that hash collisions do not count. The earliest record (by input position) keeps its
-# key.
+# Duplicates are found by the hash column of the record key alone, whatever the sort key is. Keys
+# with equal hashes are compared, so that hash collisions do not count. The earliest record (by
+# input position) keeps its key.
 class Duplicates(Struct, frozen=True, eq=False):
     """The later records of each repeated key, in the order of ``rows``.
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 NOWHERE: Final = -1
 TIES_MAX: Final = 16
-"""More keys with one hash are chosen to have it, and each would be compared with all others."""
+"""More keys with the same hash are an attack: each would be compared with all others."""
 
 
 class KeyPlaces(GivenPlaces, frozen=True):
     """The place of each key in a result. ``shards``, ``counts``: the names of its shards, in its
-    order, and their numbers of records. ``words``: the result, in a sentence.
-    ``keys``: all keys, in the order of their ``hashes``; ``places``: the number of each
-    key's record, counted through all shards. Shapes ``(n,)``."""
+    order, and their numbers of records. ``words``: the result, as a part of a sentence. ``keys``:
+    all keys, in the order of their ``hashes``; ``places``: the number of each key's record, counted
+    through all shards. Shapes ``(n,)``."""
 
     words: str
     shards: tuple[str, ...]
@@ -43,7 +43,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
     field: ClassVar[str] = "like"
     missing_hint: ClassVar[str] = "ekm_missing_key: warn leaves such records out, and counts them"
     twice_hint: ClassVar[str] = (
-        "deduplicate: {by: key} keeps the first record of each key; a rekey step gives others keys"
+        "deduplicate: {by: key} keeps the first record of each key; a rekey step makes new keys"
     )
 
     @classmethod
@@ -66,13 +66,13 @@ class KeyPlaces(GivenPlaces, frozen=True):
         return True
 
     def ordering(self, own: Algorithm) -> Algorithm:
-        """Records come as in the result, whatever the spec has."""
+        """Records come in the order of the result, whatever the algorithm of the spec is."""
         return Like(self)
 
     def match(
         self, records: FormedRecords, members: MemberTable, *, are_joined: bool = False
     ) -> KeyMatch:
-        """0 for records whose keys the result has."""
+        """The group 0 for records whose keys the result has."""
         groups = np.minimum(self.lookup(records.keys), 0).astype(np.int32)
         return KeyMatch(groups, groups < 0, np.zeros(len(groups), np.bool_))
 
@@ -84,7 +84,8 @@ class KeyPlaces(GivenPlaces, frozen=True):
         return np.array(found, np.int32)
 
     def _refuse_twice(self) -> None:
-        # Hashes are sorted, and equal keys have equal ones: they stand fewer than ``_ties`` apart.
+        # Hashes are sorted, and equal keys have equal hashes, so they are fewer than ``_ties`` rows
+        # apart.
         for lag in range(1, min(self._ties, TIES_MAX + 1)):
             tied = np.flatnonzero(self.hashes[lag:] == self.hashes[:-lag])
             same = tied[self.keys.are_equal(tied, tied + lag)]
@@ -94,10 +95,10 @@ class KeyPlaces(GivenPlaces, frozen=True):
                 raise InputError(
                     f"key {readable(self.keys[row])} is twice in {self.words}: in "
                     f"{self.shard_of(first)} and in {self.shard_of(second)}",
-                    hint="name a result in which each key is once",
+                    hint="name a result in which each key occurs once",
                 )
         if self._ties > TIES_MAX:
-            raise InputError(f"more than {TIES_MAX} keys of {self.words} have one hash")
+            raise InputError(f"more than {TIES_MAX} keys of {self.words} have the same hash")
 
     @cached_property
     def _ties(self) -> int:
@@ -142,7 +143,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
             key = readable(self.keys[int(np.flatnonzero(self.places == place)[0])])
             count = agreed(f"{len(missing):,} [record|records]", len(missing))
             what = f"inputs lack {count}: {key} of shard {self.shard_of(place)}"
-        hint = "add the records to the inputs, or name a result that has none but these"
+        hint = "add the records to the inputs, or name a result whose records are all there"
         raise KeyMapError(f"{what} of {self.words}", hint=hint)
 
     @cached_property
@@ -151,7 +152,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
         return dict(zip(self.keys.tolist(), self.places.tolist(), strict=True))
 
     def digest(self) -> str:
-        """A digest that is the same for places that order and cut all records the same."""
+        """A digest that is the same for places that order and cut all records in the same way."""
         state = xxhash.xxh3_128(repr((self.shards, self.counts)).encode(errors="surrogateescape"))
         for column in (self.keys.offsets, self.keys.blob, self.places):
             state.update(np.ascontiguousarray(column).data.cast("B"))

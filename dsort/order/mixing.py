@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 P_MIN: Final = 0.001
-"""A table that occurs less often by chance is called uneven."""
+"""If a table is less probable by chance, its verdict is ``uneven``."""
 RECURRENCE_MAX: Final = 30
 """The most degrees of freedom for which p-values are exact."""
 P_SHOWN_MIN: Final = 1e-6

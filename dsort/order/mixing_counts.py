@@ -1,5 +1,5 @@
-"""Counts how many records went from each input shard to each output shard, and tests how even that
-is."""
+"""Counts how many records went from each input shard to each output shard, and tests how evenly
+they went."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class MixingTally(Struct, eq=False):
 
 
 def _folded(counts: Int64s, first: int, shift: int, wanted: int) -> tuple[Int64s, int]:
-    """Convert ``counts`` of the bins from ``first`` on to bins of shift ``wanted``; and
-    ``first``."""
+    """(``counts`` of the bins from ``first`` on, converted to bins of shift ``wanted``; the first
+    of these bins)."""
     if wanted == shift or not len(counts):
         return counts, first >> (wanted - shift)
     target = (first + np.arange(len(counts))) >> (wanted - shift)
@@ -237,9 +237,10 @@ class JudgedTable(Struct, frozen=True, eq=False):
 
 
 # In a shuffle, records of every input shard are in every output shard, in proportion to the numbers
-# of records of both. The table of counts is compared with that by Pearson's chi-squared test of
-# independence, with the sums of its rows and columns fixed. In a random order, the cut into shards
-# does not change the statistic, because the end of a shard does not depend on later records.
+# of records of both. The table of counts is compared with these proportions by Pearson's
+# chi-squared test of independence, with the sums of its rows and columns fixed. In a random order,
+# the cut into shards does not change the statistic, because the end of a shard does not depend on
+# later records.
 def judged_table(counts: Int64s) -> JudgedTable | None:
     """The cells in which ``counts``, shape ``(input bins, output bins)``, are tested; None if there
     are too few records for a test."""

@@ -1,4 +1,5 @@
-"""Planned output shards in columns: a million of them take 170 MB, as objects 700.
+"""Planned output shards in columns: a million of them take 170 MB. As objects they would take 700
+MB.
 
 Pieces come partition by partition, are stored as numbers, and are merged into shards. Iterating
 over shards yields objects, one after the other.

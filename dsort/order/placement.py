@@ -140,32 +140,33 @@ def field_content(
 
 
 CLASS_BYTES_MAX: Final = 4096
-"""A longer value is no label."""
+"""The longest name of a class: a longer value is no label."""
 
 
 class _Class(Named, frozen=True):
     """The class of a record: any text, number or truth value."""
 
     noun: ClassVar[str] = "class"
-    missing_hint: ClassVar[str] = "interleave.missing: keep makes them a class of their own"
-    wrong_hint: ClassVar[str] = "interleave.by names a member or a field with a text or a number"
+    missing_hint: ClassVar[str] = "interleave.missing: keep makes such records a class of their own"
+    wrong_hint: ClassVar[str] = "interleave.by must name a member or field with a text or a number"
 
 
 # In each stretch of a shuffle, classes have the same proportions as overall. A class with N records
 # is put in random order, and the n-th record gets a word somewhere in the n-th of N equal parts of
-# all words. So below any word, a class is off by at most one record from its even pace; and the sum
-# of the others, which moves the end of a stretch, by one for each of them. Of K classes, a class
-# with the share p of all records has p n of the first n records, plus or minus 1 + (K - 2) p at
-# most. Any stretch is the difference of two such, with twice that bound.
+# all words. So below any word, the number of records of a class differs from its even share by at
+# most one record. The end of a stretch depends on all classes, and each other class differs by at
+# most one record, too. Of K classes, a class with the share p of all records has p n of the first n
+# records, plus or minus 1 + (K - 2) p at most. Any stretch is the difference of two stretches that
+# begin at the first record, so its bound is twice as large.
 class Interleave(Placement, frozen=True):
-    """Classes in proportion, everywhere."""
+    """Classes have the same proportions everywhere."""
 
     by_class: ClassVar[bool] = True
 
     by: str = option(
         str,
-        "What says the class of a record: a member (`cls`), a field of its JSON (`json.label`), "
-        "the column of a table or the field of a line (`label`), or an expression as of the step "
+        "The class of a record: a member (`cls`), a field of its JSON (`json.label`), "
+        "the column of a table or the field of a line (`label`), or an expression as in the step "
         "filter. Up to 65,536 classes.",
         examples=("cls", "json.label", "size(json.text) < 512"),
         check=checked_field,
@@ -173,14 +174,14 @@ class Interleave(Placement, frozen=True):
     )
     json_field: str | None = option(
         str | None,
-        "The field, where `by` is a member whose extension has a dot: `by: info.json`, "
+        "The field of the JSON, if `by` is a member whose extension has a dot: `by: info.json`, "
         "`json_field: label`.",
         examples=("label",),
     )
     missing: str = option(
         Literal["abort", "keep"],
-        "Where a record has no such member or field. abort: the job fails and names it. keep: "
-        "those are a class of their own, that of the empty text.",
+        "For records without this member or field. abort: the job fails and names the record. "
+        "keep: such records are a class of their own, that of the empty text.",
         default="abort",
     )
 
@@ -233,7 +234,7 @@ class _Similar(Named, frozen=True):
 
     noun: ClassVar[str] = "number to sort by"
     missing_hint: ClassVar[str] = "batches.missing: first or last keeps such records"
-    wrong_hint: ClassVar[str] = "batches.similar names a member or a field with a number"
+    wrong_hint: ClassVar[str] = "batches.similar must name a member or a field with a number"
 
 
 def _positive(value: int) -> int:
@@ -247,7 +248,7 @@ def _positive(value: int) -> int:
 # have whole batches, except the last one of an output, whose last batch may be smaller and comes
 # last.
 class Batches(Placement, frozen=True):
-    """Records that are alike, together."""
+    """Similar records are side by side, in batches."""
 
     records: int = option(
         int,
@@ -258,29 +259,29 @@ class Batches(Placement, frozen=True):
     )
     similar: str = option(
         str,
-        "The number that the records of a batch have about the same of: a member (`length`), a "
+        "The number that is similar in all records of a batch: a member (`length`), a "
         "field of its JSON (`json.length`), the column of a table or the field of a line "
-        "(`length`), or an expression as of the step filter (`size(json.text)`).",
+        "(`length`), or an expression as in the step filter (`size(json.text)`).",
         examples=("json.length", "size(json.text)"),
         check=checked_field,
         required="a member (length) or a field of its JSON (json.length)",
     )
     json_field: str | None = option(
         str | None,
-        "The field, where `similar` is a member whose extension has a dot.",
+        "The field of the JSON, if `similar` is a member whose extension has a dot.",
         examples=("length",),
     )
     window: int = option(
         int,
-        "In so many records of the shuffled order batches are made and shuffled; rounded down to "
-        "whole batches. A window should fit in the memory of a worker.",
+        "The number of records in a window of the shuffled order; rounded down to whole batches. "
+        "Batches are made and shuffled within a window, which should fit in a worker's memory.",
         default=100_000,
         check=_positive,
     )
     missing: str = option(
         Literal["abort", "first", "last"],
-        "Where a record without the number goes: abort fails the job and names it; first and last: "
-        "before and behind all others of its window, before batches are shuffled.",
+        "For records without the number. abort: the job fails and names the record. first, last: "
+        "the record comes first or last in its window, until batches are shuffled.",
         default="abort",
     )
 

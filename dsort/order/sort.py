@@ -21,8 +21,9 @@ _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 _COMPLEMENT = bytes(range(255, -1, -1))
 PADDED_BYTES_MAX = 128
-"""Keys are padded to the longest one if that has at most so many bytes, since each byte takes a
-step over all rows. Beyond that, comparing them one by one is faster, and takes less memory."""
+"""Keys are padded to the length of the longest key if it has at most this many bytes, because each
+byte takes a step over all rows. If a key is longer, comparing keys one by one is faster, and takes
+less memory."""
 text_end = b"\0\0"
 """The end of a text. A zero byte in a text is followed by 255."""
 
@@ -242,7 +243,7 @@ class Partitioning(Struct, frozen=True, eq=False):
         both = SortKeys.concat([splitters.keys, keys])
         position = np.concatenate([splitters.ordinal, ordinal])
         shards = np.concatenate([splitters.shard, np.broadcast_to(shard, (keys.count,))])
-        by_position = np.lexsort((position, shards))  # stable: a splitter before its own record
+        by_position = np.lexsort((position, shards))  # stable: a splitter precedes its own record
         merged = by_position[order_rows(both.take(by_position), decreasing=self.decreasing)]
         partitions = np.empty(len(merged), np.int32)
         partitions[merged] = np.cumsum(merged < splitters.keys.count)

@@ -57,7 +57,7 @@ class Value(Algorithm, frozen=True):
     decreasing: bool = decreasing_option()
     value: str = option(
         str | None,
-        "Of value: the field, or another expression as of the step filter. Numbers compare as "
+        "Of value: the field, or another expression as in the step filter. Numbers compare as "
         "64-bit floats and come before texts, which compare by their bytes. A record without the "
         "field fails the job; has(json.score) ? json.score : 0 gives such records a value.",
         examples=("json.score", "size(json.text)"),
@@ -164,7 +164,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _fact(record: Record, leaf: Leaf) -> Any:
-    """One thing that an expression reads of a record: a fact of the index, or the content of a
+    """One value that an expression reads from a record: a fact of the index, or the content of a
     member."""
     from dsort.expressions.reading import parsed
 
