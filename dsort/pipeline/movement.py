@@ -100,8 +100,8 @@ class Way(ABC):
 
     ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
     extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
-    ``moves_payload``: creators write payload, and not only where the payload is. ``instead``: the
-    hint where ``refusal`` has a reason.
+    ``moves_payload``: creators write payload, and not only the places of payload. ``instead``: the
+    hint if ``refusal`` returns a reason.
     """
 
     name: ClassVar[str]

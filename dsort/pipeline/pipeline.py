@@ -88,8 +88,8 @@ class Reading(Struct, frozen=True):
 
 
 class Deduplication(Struct, frozen=True):
-    """Which of several records that are the same stays; false if all do. ``extensions``: of the
-    members whose content is compared, empty for all members."""
+    """Which one of several equal records stays; false if all stay. ``extensions``: those of the
+    members whose content is compared; empty: all members are compared."""
 
     by: Literal["", "key", "content", "field"] = ""
     keeps_last: bool = False
@@ -258,7 +258,7 @@ class Pipeline(Struct, frozen=True, dict=True):
     @cached_property
     def code_steps(self) -> Mapping[int, PayloadStep]:
         """The steps that run a user's code, by their numbers."""
-        # Few jobs have such steps, so what the others load does not include their class.
+        # Few jobs have such steps, so other jobs do not load the class of these steps.
         return {
             number: cast("PayloadStep", step)
             for number, step in enumerate(self.steps)
