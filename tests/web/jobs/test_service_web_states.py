@@ -235,7 +235,7 @@ def test_the_log_is_near_the_top_and_open_where_a_job_failed(place: Gallery, pag
         ("or set overwrite: true (--overwrite)", "or set overwrite: true"),
         ("use another name, or --overwrite", "use another name, or overwrite: true in the spec"),
         ("if it died: `dsort resume a-1`", "if it died: Resume, on the page of job a-1,"),
-        ("`dsort show a-1` tells who runs it", "the page of job a-1 tells who runs it"),
+        ("`dsort show a-1` shows how it ended", "the page of job a-1 shows how it ended"),
         ("`dsort show` (GET /v1/jobs) lists those", "the list of jobs lists those"),
         (
             "give it more with --max-memory",
