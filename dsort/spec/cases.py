@@ -1,5 +1,5 @@
-"""A row of the table of exclusions, and the names that rows use beside fields: cases, each of which
-a spec is in or not, and facts for messages."""
+"""A row of the table of exclusions, and two kinds of names that rows have beside fields: cases,
+which are true or false of a spec, and facts for messages."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ CASES: Final[Mapping[str, Callable[[SpecFields], object]]] = {
     "weights": lambda spec: spec.weighs_inputs,
     "weights that make copies": lambda spec: spec.copies_records,
 }
-"""Whether a spec is in a case, by its name."""
+"""By name of a case: whether a spec is in the case."""
 
 FACTS: Final[Mapping[str, Callable[[SpecFields], str]]] = {
     "carrier": carrier_extension,

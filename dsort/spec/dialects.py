@@ -173,7 +173,7 @@ def _move_in(result: Translation, name: str) -> None:
 
 
 def _differ(one: str, says: object, other: str, other_says: object, *, keep: str) -> SpecProblem:
-    message = f'says {describe(says)}, but "{other}" says {describe(other_says)}'
+    message = f'is {describe(says)}, but "{other}" is {describe(other_says)}'
     return SpecProblem(one, message, f'keep "{keep}" only')
 
 

@@ -304,7 +304,7 @@ EXCLUDES: Final = (
             *("keep_shards", "equalize", "remove_stale", "amend", "output_bck"),
         ),
         "like",
-        "shards are those of the other result",
+        "shards are cut as in the other result",
     ),
     Excludes(
         ("weights", "duplicate_keys"),
@@ -378,7 +378,7 @@ EXCLUDES: Final = (
     Excludes(
         ("strip_final_newline", "member_defaults"),
         "conversions as shards are written",
-        hint="convert in a job of its own, which counts what it changes",
+        hint="convert in a separate job, which counts the changed members",
         text="cannot be combined with {late}",
     ),
     Excludes(

@@ -117,7 +117,7 @@ def without(problems: Callable[[Any], Iterator[SpecProblem]]) -> AfterValidator:
 
 
 def _twice(names: tuple[str, ...]) -> Iterator[SpecProblem]:
-    hint = "its records would be in the job twice"
+    hint = "the records of the shard would be in the job twice"
     for index, name in repeated(names):
         yield SpecProblem(f"[{index}]", f'"{name}" is named twice', hint)
 

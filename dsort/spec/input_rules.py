@@ -179,7 +179,7 @@ def _no_template_names_a_shard_twice(spec: SpecFields) -> Iterator[SpecProblem]:
         template = parse_input_template(source.format.template)
         for repeat in find_repeats(template, source.extension):
             hint = (
-                "its records would be in the job twice"
+                "the records of the shard would be in the job twice"
                 if repeat.name
                 else "write numbers of one width, as in {000..099}, and parts that differ in more "
                 "than their numbers"

@@ -148,15 +148,16 @@ class JobConfig(Part):
     )
     stray_members: Literal["keep", "drop", "abort"] = Field(
         default="keep",
-        description="Members that are no part of a record: no extension, hidden, links, devices, "
-        "directories. keep: files and links stay as records of their own, directories and "
-        "devices are dropped and counted.",
+        description="Members that are part of no record: members without an extension, hidden "
+        "members, links, devices, directories. keep: files and links become records of their own, "
+        "directories and devices are dropped and counted.",
     )
     unsafe_names: Literal["warn", "rename", "abort"] = Field(
         default="warn",
-        description="Members with an absolute name or a '..' in it, and symbolic links that lead "
-        "out of the archive, also by way of other links of their shard. rename strips leading "
-        "slashes and '..'; keys that are then equal in their shard become key-1, key-2, ...",
+        description="Members with an absolute name or a '..' in the name, and symbolic links that "
+        "lead out of the archive, also by way of other links of their shard. rename strips "
+        "leading slashes and '..'; keys that are then equal in their shard become key-1, key-2, "
+        "...",
     )
 
     default_max_mem_usage: MemoryAmount = Field(

@@ -106,7 +106,7 @@ class Amend(Part):
 
     job: Annotated[str, named(_JOB_ID, "id of a job", "as in 20260131-235959-4f2a9c")] = Field(
         json_schema_extra={"pattern": f"^{_JOB_ID}$"},
-        description="The id of the job. No other job has amended its result yet.",
+        description="The id of the job. No other job may have amended its result.",
         examples=["20260131-235959-4f2a9c"],
     )
     by: Literal["append", "remove"] = Field(
@@ -168,7 +168,8 @@ class OnShard(Part):
         default=1,
         ge=1,
         le=AT_ONCE_MAX,
-        description="The maximum number of shards at a time; they begin in their order.",
+        description="The maximum number of programs that run at a time; they begin in the order "
+        "of the shards.",
     )
     allowed_by: str = Field(
         default="",
@@ -179,7 +180,7 @@ class OnShard(Part):
 
 
 class Hook(Part):
-    """Who is notified how a job ended: a webhook, a command, or both."""
+    """A webhook, a command, or both, which are called at the end of a job."""
 
     webhook: WebhookUrl | None = Field(
         default=None,

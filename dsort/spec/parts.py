@@ -80,8 +80,8 @@ class SpecFields(Part):
     output_bck: Bucket = Field(
         default_factory=lambda: BucketRef("", ""),
         description="The bucket to write; never http(s)://. Default, also for a bucket without a "
-        "name: the bucket of the first of outputs, if each output has one; else input_bck. With "
-        "inputs, there is no default of input_bck.",
+        "name: the bucket of the first of outputs, if each output has one; else input_bck. A spec "
+        "with inputs has no input_bck, so it must set one of the others.",
     )
     input_format: InputFormat = Field(
         default_factory=InputFormat, description="Which shards of the bucket go in."
@@ -290,9 +290,10 @@ class SpecFields(Part):
     )
     content_defined_chunks: Annotated[bool, LATER] = Field(
         default=False,
-        description="The values set where pages of Parquet outputs end, not a number of bytes. So "
-        "versions of a data set that differ by a few rows have most pages in common; a store with "
-        "deduplication, such as the Hugging Face Hub, uploads and keeps a common page once.",
+        description="Values, and not a number of bytes, decide where pages of Parquet outputs "
+        "end. So versions of a data set that differ by a few rows have most pages in common; a "
+        "store with deduplication, such as the Hugging Face Hub, uploads and keeps a common page "
+        "once.",
     )
     algorithm: AnyAlgorithm = Field(
         default_factory=lambda: algorithm_model().model_validate({}),
@@ -406,13 +407,15 @@ class SpecFields(Part):
     remove_stale: bool = Field(
         default=False,
         description="With overwrite: once the result is committed, remove the remaining shards of "
-        "the results that it replaces: a shard that the manifest of such a result lists and no "
-        "newer manifest lists, that was not written since, and whose name output_format makes.",
+        "the results that it replaces. A shard is removed if the manifest of such a result lists "
+        "it, no newer manifest lists it, it was not written since, and output_format makes its "
+        "name.",
     )
     on_success: Hook | None = Field(
         default=None,
         exclude=True,  # hooks do not describe a result, and the URL of a webhook may be a secret
-        description="Who is notified when the job has finished. Not kept in the manifest.",
+        description="The hook that is called when the job has finished. It is not kept in the "
+        "manifest.",
     )
     on_failure: Hook | None = Field(
         default=None,

@@ -70,8 +70,8 @@ class Target(Struct, frozen=True):
         return self.asked_count
 
     def count_for(self, records: int, size_bytes: int) -> int | None:
-        """The number of its shards for ``records`` records of ``size_bytes``, in the bytes that its
-        size counts; None: shards end only by their sizes."""
+        """The number of shards of the output for ``records`` records of ``size_bytes``, in the
+        bytes that its size counts; None: shards end only by their sizes."""
         if not isinstance(self.asked_count, MultipleOf):
             return self.asked_count
         wanted = 1 if self.records is None else -(-records // self.records)

@@ -199,7 +199,7 @@ class Transform(Part):
         if not self.steps and self.use is None:
             raise FieldError.of([SpecProblem("steps", "is required")])
         if not self.steps:
-            text = "its steps are not there, and names of transforms mean nothing here"
+            text = "its steps are missing, and names of transforms mean nothing here"
             raise FieldError.of([SpecProblem("use", text)])
         if self.use is not None and not self.digest:
             raise FieldError.of([SpecProblem("steps", "cannot be combined with use")])
@@ -239,7 +239,7 @@ class SameField(Part):
     field: ExpressionText = Field(
         min_length=1,
         description="The field: json.text, the bare name of a member, of a column or of a field "
-        "of lines (txt, cls, text), or another expression as of the step filter. A record that "
+        "of lines (txt, cls, text), or another expression as in the step filter. A record that "
         "has no such field fails the job; with has(json.text) ? json.text : key, records without "
         "the field are compared by their keys.",
         examples=["json.text", "txt.lowerAscii()", 'text("url")'],
