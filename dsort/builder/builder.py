@@ -103,7 +103,7 @@ class InputCalls(BuilderFields):
         container: str | None = None,
     ) -> Self:
         """Add an input. Each of its records is joined with the records of the other inputs that
-        have its key.
+        have the same key.
 
         ``by``: ``key``, ``stem``, ``json.image_id`` or an expression. ``nonmatch``: the reaction to
         a record that is missing in an input: ``error``, ``skip``, ``none``. ``conflict``: what

@@ -119,7 +119,7 @@ class LocalTransforms:
         except OSError as error:
             raise self._unusable(error) from None
         except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            hint = f"`dsort transforms rm {name}@{version}` removes it, add it again"
+            hint = f"`dsort transforms rm {name}@{version}` removes it; then add it again"
             raise StorageError(f"{path} is damaged: {error}", hint=hint) from None
         return found
 

@@ -160,7 +160,7 @@ def load_settings(environment: Mapping[str, str], cwd: Path, home: Path) -> Sett
     """The settings of a user with this environment, current directory and home.
 
     It reads ``dsort.toml`` in ``cwd``, and in ``$XDG_CONFIG_HOME/dsort`` or ``~/.config/dsort``.
-    ``SpecError`` lists all mistakes in all of them, each with its file or variable.
+    ``SpecError`` lists all mistakes, each with its file or variable.
     """
     problems: list[SpecProblem] = []
     config = environment.get("XDG_CONFIG_HOME", "")

@@ -34,11 +34,11 @@ class StoreSettings(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """All settings of a user. Made by :func:`load_settings`; ``Settings()`` has none.
+    """All settings of a user. Made by :func:`load_settings`; ``Settings()`` sets nothing.
 
     ``exchange``: how the nodes of a cluster exchange spill: ``"direct"`` or ``"ray"``;
     ``exchange_ports``: first and last port that nodes may listen on for it; ``exchange_network``:
-    which of their addresses they use, as ``"10.1.0.0/16"``.
+    the network of the addresses that nodes use for it, as ``"10.1.0.0/16"``.
 
     ``stores`` are pairs: a store (``"s3"``, ``"gs"``, ``"az"``, ``"ais"``, ``"http"``) or the URI
     of a bucket, and its settings. ``commands`` are pairs of a name that hooks may use, and its
