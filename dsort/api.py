@@ -465,11 +465,11 @@ def verify(
     ``result``: the report that :func:`run` returned, the path or URI of a manifest or of a job's
     directory, a bucket (its newest result), a job id, or the bytes of a manifest. ``output_uri``:
     the bucket of the result, if neither the place of the manifest nor the spec shows it.
-    ``max_expansion``: how many times its length a shard may decode to; None: inputs have the limit
-    of the job, outputs the limit in the manifest. ``run_code``: steps run the code in the manifest
-    once more, and their records are compared. ``sample``: only this part of the output shards is
-    read, and no input; ``seed`` draws them ("": the job's id). The report lists differences. Raises
-    ``DsortError`` if the result cannot be read.
+    ``max_expansion``: the maximum length of a decoded shard, as a multiple of its stored length;
+    None: inputs have the limit of the job, outputs the limit in the manifest. ``run_code``: steps
+    run the code in the manifest once more, and their records are compared. ``sample``: only this
+    part of the output shards is read, and no input; ``seed`` chooses these shards ("": the job's
+    id). The report lists differences. Raises ``DsortError`` if the result cannot be read.
     """
     from dsort.verification.verify import verify_result  # loads as much again as a job
 

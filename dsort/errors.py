@@ -200,11 +200,11 @@ class JoinError(InputError):
 
 
 class StrayMemberError(InputError):
-    """A member that is no part of a record, and the spec says to abort."""
+    """A member is part of no record, and the spec says to abort."""
 
 
 class TransformError(InputError):
-    """A step cannot be done, at all or on one record."""
+    """A step cannot run at all, or fails for a record."""
 
 
 class UnsafeNameError(InputError):
@@ -237,8 +237,8 @@ class StorageAccessError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """No room is left for outputs or scratch. ``place``: the full place, as a bucket's URI or the
-    path of a scratch directory; "" if the error does not come from a write."""
+    """No room is left for outputs or scratch. ``place``: the bucket's URI or the path of the
+    scratch directory that is full; "" if the error does not come from a write."""
 
     place = ""
 
@@ -303,13 +303,13 @@ class ServiceError(DsortError):
 
 
 class NotFoundError(ServiceError):
-    """The thing does not exist, or the client has no right to see it."""
+    """The requested object of the service does not exist, or the client has no right to see it."""
 
     http_status = 404
 
 
 class ConflictError(ServiceError):
-    """The state of the thing does not allow the request."""
+    """The state of the requested object does not allow the request."""
 
     http_status = 409
 

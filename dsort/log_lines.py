@@ -227,7 +227,7 @@ def log_to_stderr(
 
 
 class LogLine(NamedTuple):
-    """A line on its way. ``created``: seconds since 1970."""
+    """A log line on its way from a worker to the coordinator. ``created``: seconds since 1970."""
 
     logger: str
     level: int

@@ -67,7 +67,7 @@ def opened_job(
         streams, spooled = None, dict[str, BucketRef]()
         output_bck = resolve_ref(spec.output_bck, options.settings)
         if spec.reads_streams or spec.output_bck.is_stream:
-            from dsort.job.streams import opened_streams  # few jobs have any
+            from dsort.job.streams import opened_streams  # few jobs have streams
 
             streams = stack.enter_context(opened_streams(spec, options, job_id))
             spooled, output_bck = streams.inputs, streams.output or output_bck

@@ -34,9 +34,9 @@ class Option(Struct, frozen=True):
     ``type`` and ``default``: the type and the default of the field of the spec; the default None
     means that the field is not given. ``check``: returns the value to use in place of the given
     one, or raises ``OptionError``. ``before``: ``check`` gets the value as written, of any type.
-    ``required``: the hint for an option that its owner cannot do without. ``own_default``: the
-    value that its owner uses if the spec has none, where ``default`` is something else.
-    ``is_sequence``: the value in a spec is a list.
+    ``required``: the hint if a required option is missing; "": the option is not required.
+    ``own_default``: the value that its owner uses if the spec has none, where ``default`` is
+    something else. ``is_sequence``: the value in a spec is a list.
 
     The options of all algorithms share one object in a spec. ``misplaced``: message and hint if the
     option is set for an algorithm that lacks it; empty: a general message. ``no_effect``: if set,
@@ -74,7 +74,7 @@ def option(type: Any, description: str, **more: Any) -> Any:
 
 class Check(Struct, frozen=True):
     """A rule about several ``options`` (their names). ``problems`` gets their values in a spec, and
-    yields (name, message, hint). It is skipped if one of the values is known to be wrong."""
+    yields (name, message, hint). The rule is skipped if one of the values is known to be wrong."""
 
     options: tuple[str, ...]
     problems: Callable[[Mapping[str, Any]], Iterator[tuple[str, str, str]]]

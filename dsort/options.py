@@ -38,7 +38,9 @@ class RunOptions(RayOptions, frozen=True):
 
     root: Path  # the directory that bare bucket names are under
     scratch: Path | None = None  # where spill files go; None = beside the output
-    memory_max_bytes: int | None = None  # for the whole job on one node; None = what is there
+    memory_max_bytes: int | None = (
+        None  # for the whole job on one node; None = the available memory
+    )
     move: str = "auto"  # auto | map | range | spill
     workers: int | None = None  # None = one a core
     overwrite: bool | None = None  # None = as the spec says

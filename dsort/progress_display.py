@@ -1,5 +1,5 @@
-"""How far a job is, for scripts and notebooks: bars in a terminal, and in Jupyter a table that
-needs no widgets. (The command line has its own, ``dsort/cli/progress.py``.)"""
+"""Shows the progress of a job in scripts and notebooks: bars in a terminal, and in Jupyter a table
+that needs no widgets. The command line has its own display, ``dsort/cli/progress.py``."""
 
 from __future__ import annotations
 

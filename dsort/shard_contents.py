@@ -93,7 +93,7 @@ class ShardContents:
         return len(self._keys)
 
     def size_bytes(self, part: ShardPart) -> int:
-        """How long the payloads are together."""
+        """The size of all payloads together."""
         return sum(map(self._size, part.rows))
 
     def numbered(self, number: int) -> ShardPart:
@@ -156,7 +156,7 @@ class ShardContents:
 
     @cached_property
     def _members(self) -> tuple[MemberTable, FormedRecords]:
-        """The members with their payloads alone, and their records."""
+        """The members, reduced to their payloads, and the records."""
         members = self._shard.members()
         if not members.has_compressed:  # else their compression is in their entries
             members = bare_of(self._shard, members)
@@ -191,7 +191,7 @@ class _TableContents(ShardContents):
                 yield name, len(content)
 
     def count_records(self) -> int:
-        return len(self._table)  # the keys of all rows need not be read
+        return len(self._table)  # without reading the keys of all rows
 
     def _rows(self, number: int) -> tuple[int, ...]:
         first = number * self._table.width
@@ -216,8 +216,8 @@ def open_contents(
     bucket: Bucket, name: str, *, max_expansion: float = EXPANSION_MAX_DEFAULT
 ) -> Iterator[ShardContents]:
     """The shard ``name``, which may decode to ``max_expansion`` times its length. ``StorageError``
-    if it cannot be read. If it is no shard, ``CorruptShardError`` comes later, from the search in
-    it.
+    if it cannot be read. If the object is no shard, a later search in it raises
+    ``CorruptShardError``.
     """
     with _opened(bucket, name, max_expansion) as shard:
         yield (_TableContents if shard.container.is_columnar else ShardContents)(shard)

@@ -117,7 +117,7 @@ def ingest(
 
 
 def _fields(destination: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec but for its input."""
+    """The fields of the spec, except its input."""
     bucket, slash, last = destination.rpartition("/")
     named = bool(_TEMPLATE_SIGNS & {*last})
     if named and not slash:
@@ -163,7 +163,7 @@ def _finished(bucket: Bucket, job_id: str) -> JobReport:
 @contextmanager
 def _staging(base: Path, fields: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The staging directory for the samples of a destination, and its state. Only this process uses
-    it. It is removed after the body, unless the body fails."""
+    the directory. It is removed after the body, unless the body fails."""
     text = json.dumps({"fields": fields, "chunk": SAMPLES_A_CHUNK}, sort_keys=True, default=str)
     digest = xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogateescape"))
     directory = base.absolute() / f"dsort-ingest-{digest}"
@@ -204,7 +204,7 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 def _begin(directory: Path) -> dict[str, Any]:
-    """Empty the directory, and make the decisions that hold for all chunks anew."""
+    """Empty the directory, and choose a job id and a seed anew. They hold for all chunks."""
     for each in directory.iterdir():
         each.unlink()
     job_id = new_job_id()

@@ -1,4 +1,4 @@
-"""Asking a running job to stop, from a signal handler or another thread."""
+"""A flag with which a signal handler or another thread asks a running job to stop."""
 
 from __future__ import annotations
 
