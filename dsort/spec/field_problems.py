@@ -105,7 +105,7 @@ _HINTS: Final[Mapping[tuple[str, str], str]] = {
         "equally many steps; equalize: drop leaves out fewer records than there are shards"
     ),
 }
-"""The hint for a choice that a field does not have, but another field or tool."""
+"""The hint for a choice that belongs to another field or tool."""
 
 
 def _hint(error: ErrorDetails) -> str:
@@ -144,8 +144,8 @@ def all_problems(
 def _without_alternatives(
     fields: dict[str, Any], errors: Sequence[ErrorDetails]
 ) -> list[ErrorDetails]:
-    """``errors`` with the locations of the spec. Where a field may have several types, pydantic
-    puts the type into the location, and has an error for each type; these become one error."""
+    """``errors`` with locations in the spec. Where a field may have several types, pydantic puts
+    the type into the location, and has an error for each type; these become one error."""
     found: list[ErrorDetails] = []
     of_types: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for error in errors:
@@ -293,7 +293,9 @@ def _meant(path: str) -> str | None:
         return known[near]
     elsewhere = {
         each: f"{other}.{each}" if other else each
-        for other, names in reversed(fields.items())  # if several have it, the first is used
+        for other, names in reversed(
+            fields.items()
+        )  # if several parts have the name, the first is used
         if other != place
         for each in names
     }

@@ -32,7 +32,7 @@ class InputFormat(Part, defer_build=False):
         default=None,
         description="A bounded range of names, e.g. 'samples-{000..099}', 'samples-@099', or "
         "several joined with '::'. '{train,val}' and '{a..c}' are read as bash reads them. A name "
-        "without a range is that one shard. Order of inputs = order of the template. The input "
+        "without a range stands for one shard. Order of inputs = order of the template. The input "
         "extension is appended to names that have no archive extension.",
         examples=["samples-{000..099}", "train-{00..09}::extra-{00..04}"],
     )

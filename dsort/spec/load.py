@@ -245,7 +245,8 @@ def _is_utf8(text: str) -> bool:
 
 
 def anchor_steps(transform: object, directory: Path) -> None:
-    """Make paths in the steps of ``transform`` relative to ``directory``, where its file is."""
+    """Make paths in the steps of ``transform`` relative to ``directory``, the directory of its
+    file."""
     from dsort.spec.algorithms import type_of_options
     from dsort.transforms.steps import STEPS
 

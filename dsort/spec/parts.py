@@ -175,7 +175,7 @@ class SpecFields(Part):
     )
     split: SplitName = Field(
         default="",
-        description="The name of the split that the outputs are. It replaces {split} in "
+        description="The name of the split to which the outputs belong. It replaces {split} in "
         "output_format, and is in sidecars; without it, sidecars have train.",
         examples=["train"],
     )
@@ -424,9 +424,9 @@ class SpecFields(Part):
     )
     amend: Annotated[Amend | None, LATER] = Field(
         default=None,
-        description="The result in the output bucket that this job amends: the new manifest lists "
-        "the whole result. `dsort append` and `dsort remove` make such specs. Only in specs of "
-        "your own machine.",
+        description="The job amends a result in its output bucket: the new manifest lists the "
+        "whole result. `dsort append` and `dsort remove` make such specs. Only in specs of your "
+        "own machine.",
         examples=[{"job": "20260131-235959-4f2a9c", "by": "append"}],
     )
     on_shard: Annotated[OnShard | None, LATER] = Field(

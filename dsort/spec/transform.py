@@ -208,8 +208,8 @@ class Transform(Part):
         return self
 
     def steps_digest(self) -> str:
-        """A digest that differs for different lists of steps, from all of their current options
-        (hexadecimal SHA-256)."""
+        """The SHA-256 (hexadecimal) of the steps with all of their current options. Different lists
+        of steps have different digests."""
         listed = [[step.kind, step.options] for step in self.build()]
         text = json.dumps(listed, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
