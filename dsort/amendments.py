@@ -151,7 +151,7 @@ def _continued_map(base: Manifest) -> dict[str, Any]:
     if spec.ekm is None:  # a file that a bucket names is never copied into the bucket
         raise SpecError(
             f"the external key map of job {base.job_id} is in a file, {spec.ekm_file}, whose "
-            "templates have the names that are taken",
+            "templates make names that are taken",
             hint="write a map with templates of new names, and a spec with it and amend: {job: "
             "...}",
         )

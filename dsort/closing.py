@@ -10,7 +10,8 @@ __all__ = ["ClosesOnExit"]
 
 
 class ClosesOnExit(ABC):
-    """Base of classes with a ``close``. A ``with`` calls it, whatever happens in its body."""
+    """Base of classes with a ``close``. A ``with`` calls ``close``, whatever happens in its
+    body."""
 
     __slots__ = ()
 

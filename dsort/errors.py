@@ -333,7 +333,7 @@ class CodeRefusedError(ForbiddenError):
 
 
 class TooLargeError(ServiceError):
-    """The request's body is larger than the service takes."""
+    """The request's body is larger than the service accepts."""
 
     http_status = 413
 
@@ -345,7 +345,7 @@ class TooSlowError(ServiceError):
 
 
 class TooManyRequestsError(ServiceError):
-    """Requests come faster than the service takes them from one client."""
+    """Requests of one client come faster than the service accepts them."""
 
     http_status = 429
 

@@ -142,7 +142,7 @@ def _report(bucket: Bucket, job_id: str) -> JobReport:
 
 
 class _Copy:
-    """One run, from the bytes of a view to a manifest."""
+    """One materialization, from the bytes of a view to a manifest."""
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ def opened_job(
 def _places(
     spec: JobSpec, tally: Tally, options: RunOptions, stop: StopFlag, *, is_to_clean: bool
 ) -> tuple[JobSpec, GivenPlaces]:
-    """(the spec with the manifest of the result that ``like`` names, the places that are given).
+    """(the spec with the manifest of the result that ``like`` names, the given places).
     ``is_to_clean``: whether the job is only to be stopped, for which no result is read."""
     load = partial(load_keymap, spec, tally, fetch=options.fetch)
     if is_to_clean:

@@ -71,7 +71,7 @@ class RunOptions(RayOptions, frozen=True):
 
 
 def default_options() -> RunOptions:
-    """The options of a job without any of its own: those of the user's settings."""
+    """The options of a job that sets none itself: those of the user's settings."""
     settings = load_settings(os.environ, Path.cwd(), Path.home())
     return RunOptions(
         root=settings.root or Path.cwd(),

@@ -73,7 +73,8 @@ class StopFlag(ClosesOnExit):
         return True
 
     def raise_if_requested(self) -> None:
-        """``JobStoppedError`` with the signal's number if a stop was requested, until ``heed``."""
+        """Raise ``JobStoppedError`` with the signal's number if a stop was requested; never after
+        ``heed``."""
         number = self._signal_number
         if number is not None and not self._is_heeded:
             name = self._why or signal.Signals(number).name

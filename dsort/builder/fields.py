@@ -321,8 +321,8 @@ def _value(where: BucketRef | dict[str, Any]) -> Any:
 
 
 def _parted(text: str, at: int) -> tuple[str, str]:
-    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``. At ``at``
-    begins the part that stands for several names."""
+    """(bucket, rest) of a text. The bucket ends at the last slash before position ``at``. The part
+    that stands for several names begins at ``at``."""
     head, slash, tail = text[:at].rpartition("/")
     return _bucket(head if slash else "."), tail + text[at:]
 

@@ -20,7 +20,7 @@ from dsort.naming.names import closest
 from dsort.spec.transform import NAME_PATTERN, NamedTransform, parse_use
 
 _FILE: Final = rf"({NAME_PATTERN})@([1-9][0-9]{{0,8}})\.json"
-_BYTES_MAX: Final = 8 << 20  # specs have 1 MiB at most, in the form that users write
+_BYTES_MAX: Final = 8 << 20  # users write at most 1 MiB; the stored form is longer
 
 
 def local_transforms() -> LocalTransforms:
