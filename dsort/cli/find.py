@@ -34,7 +34,7 @@ def find_result(job: str, *, bucket: str | None, root: Path | None) -> FoundJob:
     if not found.finished:
         raise InputError(
             f"job {found.job_id} did not finish: it has no result",
-            hint=f"see what it did with `dsort show {found.job_id} --bucket {found.bucket.uri}`",
+            hint=f"`dsort show {found.job_id} --bucket {found.bucket.uri}` shows what it did",
         )
     return found
 
@@ -51,7 +51,7 @@ def _finder(root: Path | None) -> JobFinder:
 
 def find_shard(shard: str, root: Path | None) -> tuple[str, str]:
     """(bucket, name) of the shard: the URI of an object, a path relative to the current directory,
-    or one under the data root. ``root``: ``--root``."""
+    or a path under the data root. ``root``: ``--root``."""
     at_uri = object_in(shard)
     if at_uri is not None:
         return at_uri

@@ -149,8 +149,8 @@ def ingest(
 
 @contextmanager
 def _hinting_at_options(sources: list[str]) -> Iterator[None]:
-    """Make hints name the options of the command, and not the fields of a spec. ``sources``: those
-    of the command line, for the hint about a tree that is not there."""
+    """Make hints name the options of the command, and not the fields of a spec. ``sources``: the
+    SRC arguments, for the hint about a tree that does not exist."""
     try:
         yield
     except DsortError as error:

@@ -76,7 +76,7 @@ def wait(
             "--timeout",
             metavar="DURATION",
             help="The longest time to wait, as in 30s, 15m or 2h. After this time the jobs "
-            "run on.  [default: no limit]",
+            "continue.  [default: no limit]",
         ),
     ] = None,
     progress: options.ProgressOption = "auto",
@@ -88,7 +88,7 @@ def wait(
     """Wait until jobs of a service have ended.
 
     The command exits with the exit code of the first job, in the order given, whose exit code is
-    not 0. Ctrl-C ends the command, and the jobs run on.
+    not 0. Ctrl-C ends the command, and the jobs continue.
 
     \b
     Examples:

@@ -31,8 +31,8 @@ Clock = Callable[[], float]
 PLAIN_INTERVAL_S = 5.0
 JSON_INTERVAL_S = 1.0
 WARNINGS_OF_A_KIND_MAX = 10
-"""The most warnings of one kind that are printed: a thousand missing shards are ten lines and a
-count. The report has all of them."""
+"""The maximum number of printed warnings of one kind: for a thousand missing shards, ten lines and
+a count are printed. The report has all of them."""
 
 
 class Reporter(ClosesOnExit):

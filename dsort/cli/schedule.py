@@ -253,7 +253,7 @@ def pause(
     service: options.Service,
     debug: options.Debug = False,
 ) -> None:
-    """Pause a schedule. A running job of the schedule runs on."""
+    """Pause a schedule. A running job of the schedule continues."""
     with connected(context) as client:
         paused = client.schedules.pause(name)
     output.write_either(paused.document, f"schedule {name}: paused", as_json=as_json)

@@ -129,9 +129,9 @@ HandOver = Annotated[
     bool,
     Option(
         "--hand-over",
-        help="When the service ends, put its running jobs back into the queue, for "
-        "another service to resume. Use this option in containers, because no process "
-        "outlives a container. Without this option, the jobs run on.",
+        help="When the service ends, put its running jobs back into the queue, for another "
+        "service to resume. Use this option in containers, because no process outlives a "
+        "container. Without this option, the jobs continue.",
     ),
 ]
 Insecure = Annotated[

@@ -1,4 +1,4 @@
-"""``dsort show``: prints what a job did or does, or writes it as a page."""
+"""``dsort show``: prints the result or the progress of a job, or writes a page about it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def page_of(found: FoundJob) -> dict[str, Any]:
     if not found.document:
         raise InputError(
             f"job {found.job_id} has not ended: it has neither a manifest nor a report",
-            hint=f"see how far it is with `dsort show {found.job_id}`",
+            hint=f"`dsort show {found.job_id}` shows its progress",
         )
     where = f"{found.document} in bucket {found.bucket.uri}"
     try:
@@ -232,7 +232,7 @@ def _refusing_strangers(found: FoundJob) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{found.where} is no manifest of a dsort job: {error} is missing or of another type",
-            hint="`dsort show --json` prints it as it is",
+            hint="`dsort show --json` prints the document as it is",
         ) from error
 
 
