@@ -351,7 +351,7 @@ def _reported(argv: Sequence[str], work: Callable[[], int]) -> int:
 
 
 def _usage(context: click.Context, missing: click.Parameter | None = None) -> str:
-    """How a command is written, with the option that is ``missing``."""
+    """The usage of a command, with the option that is ``missing``."""
     usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
     if not isinstance(missing, click.Option):
         return usage

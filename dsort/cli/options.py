@@ -164,8 +164,8 @@ VerifySample = Annotated[
         metavar="PART",
         help="Read a random part of the output shards, as 1% or 0.01, and at least one of them. "
         "Of the other shards, only names, sizes and the counts in the manifest are checked. "
-        "Nothing is compared with the inputs: a missing, changed or foreign record that the "
-        "manifest agrees with is not found.",
+        "Nothing is compared with the inputs: the command does not find a missing, changed or "
+        "foreign record if the manifest agrees with it.",
     ),
 ]
 SampleSeed = Annotated[

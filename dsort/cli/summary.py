@@ -31,7 +31,7 @@ KINDS_A_ROW, MOVES_A_ROW = 3, 2
 SAMPLES_SHOWN = 3
 READERS_SHOWN = 8
 SKIPPED: Final[Mapping[str, str]] = {
-    "clutter_files": "for people or of file managers (README.txt, Thumbs.db)",
+    "clutter_files": "for people or file managers (README.txt, Thumbs.db)",
     "hidden_files": "hidden",
     "other_files": "with another extension or name than asked for",
     "unusable_files": "that cannot be members",

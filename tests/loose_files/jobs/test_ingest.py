@@ -147,7 +147,7 @@ def test_clutter_is_no_sample_and_is_counted(cli: CommandLine, tmp_path: Path) -
     assert ended.code == 0, ended.err
     assert contents_out(tmp_path) == samples
     (line,) = [each for each in ended.out.splitlines() if each.startswith("skipped")]
-    assert line.split(maxsplit=1)[1].startswith("6 files: 5 for people or of file managers")
+    assert line.split(maxsplit=1)[1].startswith("6 files: 5 for people or file managers")
     assert "1 hidden" in line
 
 
