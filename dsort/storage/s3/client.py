@@ -44,8 +44,10 @@ from dsort.storage.s3.replies import (
 from dsort.storage.transport import made_once
 
 # --------------------------------------------------------------------------------------------------
-# Makes clients of S3 by boto3, once for all buckets that are reached in the same way. The forks of
-# a process use its clients: to load boto3 and make a client takes 0.4 s of processor time.
+# Makes clients of S3 by boto3, once for all buckets that are reached in the same way.
+#
+# The forks of a process use its clients: to load boto3 and make a client takes 0.4 s of processor
+# time.
 
 
 DEFAULT_REGION = "us-east-1"
