@@ -1,7 +1,8 @@
 """The process of user code: loads the code of a step, and runs it on the records that it receives.
 
-It has one thread, and no descriptors but its pipes. Standard output is redirected to standard
-error, because user code prints; so no print can get between the results.
+It has one thread, and no descriptors but its pipes and the memories that it shares with the worker.
+Standard output is redirected to standard error, because user code prints; so no print can get
+between the results.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from dsort.user_code.frames import (
 )
 
 ANSWER_BYTES = 1 << 20
-"""An answer is sent once it has so many bytes, so that results do not accumulate."""
+"""An answer is sent once it has this many bytes, so that results do not accumulate."""
 JOINED_BYTES_MAX = 16 << 10
 """Up to this size, a copy costs less than one more piece to write."""
 PR_SET_PDEATHSIG = 1
@@ -53,7 +54,8 @@ KEPT_BYTES_MAX = 64 << 20
 
 def main() -> None:
     """Serve the worker that started this process: ``argv`` has the descriptors of both pipes and
-    of the page, the worker's process, and the descriptors of the memories for payload."""
+    of the page (``PAGE``), the id of the worker's process, and the descriptors of the memories for
+    payload."""
     source, sink, page, parent, *memories = map(int, sys.argv[1:])
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -121,7 +123,7 @@ def _refuse_other_code(found: Mapping[str, str], known: Mapping[str, str]) -> No
     if changed:
         raise ValueError(
             f"{', '.join(changed[:3])}: not the code that the job began with: it was changed, or "
-            "another machine has another"
+            "differs between machines"
         )
 
 

@@ -1,5 +1,5 @@
-"""Converts content of members to objects, and objects to content, by extension, with webdataset's
-names.
+"""Converts the content of members to objects and back, by extension. The decoders have the names of
+webdataset's decoders.
 
 Functions that need a library (NumPy, Pillow, Torch) import it when they are first called.
 """
@@ -86,7 +86,8 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 
 
 def encoded(extension: str, value: Any) -> bytes:
-    """``value`` as the content of a member with that extension. ``EncodingError``."""
+    """``value`` as the content of a member with that extension. ``EncodingError`` for a value of
+    any other type."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, str):
@@ -111,7 +112,7 @@ def encoded(extension: str, value: Any) -> bytes:
 
 def encoded_cell(column: str, value: Any) -> bytes:
     """``value``, which contains no None, as the content of a cell of that column: numbers and texts
-    directly, other values in JSON. ``EncodingError``."""
+    directly, other values in JSON. ``EncodingError`` if JSON cannot hold the value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy

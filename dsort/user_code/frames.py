@@ -19,26 +19,28 @@ from typing import Any, NamedTuple
 from dsort.naming.names import key_problem
 
 FRAME = struct.Struct("<QQIIIQ")
-"""Number of the frame, bytes of the memory with its payload, which of the memories that is,
-records, members, bytes of names."""
+"""The number of the frame, the size of the memory with its payload, the number of that memory, how
+many records, how many members, the bytes of names."""
 ANSWER = struct.Struct("<IIQQ")
-"""Kind, number of records that it covers, bytes of the description of these, bytes of tar."""
+"""The kind, how many records the answer covers, the bytes of their description, the bytes of the
+tar."""
 BEGUN, RESULTS = 1, 2
 PAGE = struct.Struct("<QQd")
-"""The place of a process: number of the frame, record in it, since when (monotonic clock, in s; 0:
-it is not running user code)."""
+"""The place of a process: the number of the frame, the number of the record in it, and when that
+record began (monotonic clock, in s; 0: no user code is running)."""
 PAGE_BYTES = 4096
 PIECES_MAX = 512
 HANDED_BACK, MAY_NAME = 1, 2
 """Flags of a record: it is to be returned unchanged; its members may be named instead of sent."""
 SAME = NEW = 0xFFFFFFFF
-"""Instead of the number of records that one became: the record itself, unchanged. Instead of the
-number of a member: the member is in the tar."""
+"""``SAME``, in place of how many records a record became: the record is unchanged. ``NEW``, in
+place of the number of a member: the member is in the tar."""
 NAMES = ("utf-8", "surrogateescape")
 
 
 class Sample:  # no dataclass: its import takes longer than all others here
-    """One record. ``members``: content by extension, without its dot; "" for a member without."""
+    """One record. ``members``: content by extension, without its dot; "" for a member without an
+    extension."""
 
     __slots__ = ("key", "members")
 
@@ -104,9 +106,10 @@ def _integers(code: str, data: bytearray | bytes, at: int, count: int) -> tuple[
 
 
 class Answer:
-    """Results of some records while they are gathered: how many records each one became, and the
-    members of these. Records that are the ``SAME`` have no members here. ``named``: for each of
-    their members, its number in the frame, or ``NEW``. ``errors``: (record, why it failed)."""
+    """Results of some records while they are gathered: how many records each record became, and the
+    members of the new records. Unchanged records (``SAME``) have no members here. ``named``: for
+    each member of the new records, its number in the frame, or ``NEW``. ``errors``: (record, why it
+    failed)."""
 
     __slots__ = ("counts", "errors", "key_bytes", "members", "named", "tar", "tar_bytes")
 
@@ -138,8 +141,8 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 class Results(NamedTuple):
     """The results of some records: ``counts`` has, for each of them, the number of records that it
     became, or ``SAME``. The numbers of members and the bytes of key of the new records follow each
-    other in ``members`` and ``key_bytes``. Their members are in ``tar``, or, if they are ``named``,
-    in the given records. ``errors``: by record, why it failed."""
+    other in ``members`` and ``key_bytes``. The members of the new records are in ``tar``, or, if
+    they are ``named``, in the given records. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]
@@ -169,7 +172,7 @@ def parse_results(records: int, said: bytes, tar: bytes | bytearray) -> Results:
 
 
 def read_exactly(descriptor: int, size_bytes: int) -> bytearray:
-    """Read ``size_bytes`` bytes. ``EOFError`` if the input ends before."""
+    """Read ``size_bytes`` bytes. ``EOFError`` if the input ends earlier."""
     data = bytearray(size_bytes)
     view, at = memoryview(data), 0
     while at < size_bytes:

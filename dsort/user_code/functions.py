@@ -71,7 +71,7 @@ def _normal(name: str) -> str:
 
 
 def _is_packaged(top: str) -> bool:
-    """Whether a module is its own package, and no part of a package with another name."""
+    """Whether a module belongs to an installed package, and its name is public."""
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     return not top.startswith("_") and any(each in file for each in _PLACES)
 
@@ -175,7 +175,7 @@ class FunctionRunner(Runner):
         except BadResultError as error:
             return str(error)
         except MemoryError:
-            raise  # earlier records may have left it: another process tries again
+            raise  # earlier records may be the cause: another process tries again
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
             return _told(error)
 

@@ -23,7 +23,7 @@ from dsort.user_code.frames import Results
 from dsort.user_code.process import MEMORIES, Begun, CodeProcess, Memories
 
 AHEAD = 4
-"""While the pool waits for one frame, each process may have completed this many later ones."""
+"""While the pool waits for one frame, each process may have completed this many later frames."""
 BEGIN_S = 600.0
 LISTEN_S = 1.0
 DEATHS_MAX = 3
@@ -55,7 +55,8 @@ class Done(Struct, frozen=True):
 
 
 class _Piece(Struct):
-    """Records of a frame that one process has, or will receive. ``done``: those with results."""
+    """Records of a frame that one process has, or will receive. ``done``: the first record without
+    a result."""
 
     frame: Frame
     frame_number: int
@@ -127,7 +128,7 @@ class CodePool:
                 for member, message in self._wait(busy):
                     self._take(work, member, message)
         finally:
-            # All of them, as answers to old pieces could be taken for answers to new ones.
+            # All processes are ended: answers to old pieces could be taken for answers to new ones.
             if any(member.pieces for member in self._members):
                 self.close()  # they have work whose results are not needed
 
@@ -257,8 +258,8 @@ class CodePool:
             member.pieces.popleft()
 
     def _lose(self, work: _Work, member: _Member, reason: str) -> None:
-        """If a process has ended, or has to end, give its records to others, except the record at
-        which it ended."""
+        """Give the records of a process that has ended, or has to end, to other processes, except
+        the record at which it ended."""
         place = member.process.place
         how = member.process.end()
         self._members.remove(member)
@@ -283,7 +284,7 @@ class CodePool:
         if not was_at_ours:
             self._deaths += 1
             if self._deaths > DEATHS_MAX:
-                raise TransformError(f"{self._what}: {how}, between two records, and again")
+                raise TransformError(f"{self._what}: {how}, between two records, several times")
         work.again(again)
 
     def _culprits(

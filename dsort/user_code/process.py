@@ -37,8 +37,8 @@ from dsort.user_code.frames import (
 # --------------------------------------------------------------------------------------------------
 # The environment of code that is not part of dsort: users' functions, programs and commands.
 #
-# ``DSORT_CODE_ENV`` lists variables that functions and programs of steps receive although they
-# may hold secrets. It is set when the process is started; a spec cannot set it.
+# ``DSORT_CODE_ENV`` lists variables that functions and programs of steps receive although they may
+# hold secrets. The operator sets it in the environment of dsort; a spec cannot set it.
 
 
 ALLOWED: Final = "DSORT_CODE_ENV"
@@ -86,7 +86,8 @@ MEMORIES = 2
 """The number of frames that a process has at a time: the frame that it runs, and the next one."""
 MEMORY_STEP = 1 << 20
 KEPT_BYTES = 8 << 20
-"""Larger memories are cut to this size once less is needed."""
+"""A memory that is larger than this is cut to the needed size once a frame needs no more than
+this."""
 
 
 class Begun(Struct, frozen=True):
@@ -97,8 +98,8 @@ class Begun(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """The place of a process: the frame, the record in it, and the begin of the work on it
-    (monotonic; 0: no user code runs)."""
+    """The place of a process: the frame, the record in it, and when the work on that record began
+    (monotonic; 0: no user code is running)."""
 
     frame: int
     record: int
@@ -118,7 +119,7 @@ class Memories:
 
     def next(self, size_bytes: int) -> tuple[int, mmap.mmap]:
         """(number, memory) of the memory whose turn it is, with at least ``size_bytes``.
-        ``OSError``."""
+        ``OSError`` if there is not enough memory."""
         number, self._turn = self._turn, (self._turn + 1) % MEMORIES
         found = self._maps[number]
         has = 0 if found is None else len(found)
@@ -132,7 +133,7 @@ class Memories:
         return number, found
 
     def close(self) -> None:
-        """Release them."""
+        """Release the memories."""
         for file in self.files:
             os.close(file)
         self.files.clear()
@@ -140,9 +141,9 @@ class Memories:
 
 
 class CodeProcess:
-    """A process, which starts at once. ``program``: what it is to run. ``environment``: variables
-    in addition to those of this process. ``OSError`` if no more processes can be started. The pipes
-    of the process do not block: see ``descriptors``."""
+    """A process, which starts at once. ``program``: its instructions. ``environment``: variables in
+    addition to those of this process. ``OSError`` if no more processes can be started. The pipes of
+    the process do not block: see ``descriptors``."""
 
     def __init__(self, program: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         to_read, self._sink = os.pipe()

@@ -74,8 +74,8 @@ class _Program:
     def run(
         self, command: Sequence[str], directory: str, values: Mapping[str, str], data: bytes | None
     ) -> _Ended:
-        """Run the program to its end. ``data``: sent to its standard input; then its standard
-        output is kept. None: neither. ``ProgramError``."""
+        """Run the program to its end. ``data`` is sent to its standard input, and its standard
+        output is kept; None: neither happens. ``ProgramError`` if it takes too long."""
         process = subprocess.Popen(
             [self.path, *command[1:]],
             cwd=directory,
@@ -207,7 +207,8 @@ class _ProgramRunner(Runner):
 
 
 class FilesRunner(_ProgramRunner):
-    """Members are files named by their extension in ``$IN``; those in ``$OUT`` join the record."""
+    """Members are files named by their extension in ``$IN``; the files in ``$OUT`` join the
+    record."""
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
         """See :class:`Runner`."""
@@ -243,7 +244,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     if filled.startswith("-") and not text.startswith("-"):
         raise ProgramError(
             f"its key begins with -, so the program would take {text} for an option; write "
-            f"./{text} for a path, or have the program read the variable KEY"
+            f"./{text} for a path, or let the program read the variable KEY"
         )
     return filled
 
@@ -313,7 +314,9 @@ def _owner(key: str, keys: Mapping[str, object]) -> str:
         if key[:at] in keys:
             return key[:at]
         at = max(key.rfind("/", 0, at), key.rfind("-", 0, at))
-    raise BadResultError(f"it made a record {said_briefly(key)}, which is none of those it got")
+    raise BadResultError(
+        f"it made a record {said_briefly(key)}, which belongs to no record that it got"
+    )
 
 
 def tar_of(samples: Sequence[Sample]) -> bytes:
@@ -342,7 +345,7 @@ def read_tar(data: bytes) -> list[Sample]:
                     raise BadResultError("its tar is cut off")
                 _add(found, member.name, content)
     except (tarfile.TarError, EOFError) as error:
-        raise BadResultError(f"what it made is no tar: {said_briefly(str(error))}") from None
+        raise BadResultError(f"its output is no tar: {said_briefly(str(error))}") from None
     if not data.endswith(bytes(tarfile.BLOCKSIZE)):
         raise BadResultError("its tar has no end")
     return found
