@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # most jobs read shards, and need neither
     from dsort.loose_files.listing import FilesShard, Listing, Places
 
 FILES_REF = BucketRef("files", "")
-"""The bucket of runs of files, which are in no bucket. Only the job uses their names."""
+"""The reference of the runs of files, which are stored in no bucket. Only the job uses the names of
+runs."""
 LISTING_FILE = "files.col"
 NAMES_A_BATCH = 10_000
 Names = list[str]
@@ -27,8 +28,8 @@ class FilesBucket(MadeBucket):
     """Runs of files, each a tar that is not stored anywhere."""
 
     def __init__(self, buckets: Sequence[Bucket], listing: Callable[[], Listing]) -> None:
-        """``buckets``: of the inputs, by their numbers. ``listing`` is called when it is first
-        needed."""
+        """``buckets``: the buckets of the inputs, by the numbers of the inputs. ``listing`` is
+        called when it is first needed."""
         self.buckets = tuple(buckets)
         self.uri = ", ".join(dict.fromkeys(each.uri for each in buckets))
         self._make = listing
@@ -52,11 +53,11 @@ class FilesBucket(MadeBucket):
         return (info for info in self.listing.infos() if info.name.startswith(prefix))
 
     def stat(self, name: str) -> ObjectInfo:
-        """A run as it was listed; ``ObjectNotFoundError`` if there is none."""
+        """A run as it was listed; ``ObjectNotFoundError`` if there is no such run."""
         return self.listing.info(self.listing.number_of(name))
 
     def open(self, name: str) -> FilesShard:
-        """A run, readable as a tar; ``ObjectNotFoundError`` if there is none."""
+        """A run, readable as a tar; ``ObjectNotFoundError`` if there is no such run."""
         from dsort.loose_files.listing import FilesShard
 
         number = self.listing.number_of(name)
@@ -68,7 +69,7 @@ class FilesBucket(MadeBucket):
         listing = self.listing
         for number in range(len(self.buckets)):
             rows = np.flatnonzero(listing.inputs == number)
-            if listing.starts.any():  # of the files of one archive, one is enough
+            if listing.starts.any():  # of an archive, one file is enough
                 places = dict(zip(listing.paths.take(rows).tolist(), rows.tolist(), strict=True))
                 rows = np.array([*places.values()], np.int64)
             for at in range(0, len(rows), NAMES_A_BATCH):

@@ -45,8 +45,8 @@ from dsort.storage.small_objects import read_small
 # ``000001.jpg images/dog.jpg``, ``000001.cls text:3``.
 #
 # A source is an object of the input (``name/object`` if there are several inputs), the URL of an
-# object that is in an input, ``text:`` and the content itself, or ``pipe:`` and a program that
-# writes the content.
+# object in an input, ``text:`` with the content itself, or ``pipe:`` with a program that writes the
+# content.
 
 
 _TEXT, _PIPE = "text:", "pipe:"
@@ -66,9 +66,9 @@ def add_recipe(
     buckets: Sequence[Bucket],
     written_by: WrittenBy | None,
 ) -> None:
-    """Add the members in the recipe ``name``. ``written_by``: runs programs; None: programs may not
-    be run. ``InputError`` names a line that is invalid, ``MissingShardError`` objects that do not
-    exist."""
+    """Add the members in the recipe ``name``. ``written_by``: runs programs; None: programs must
+    not be run. ``InputError`` names an invalid line, ``MissingShardError`` names objects that do
+    not exist."""
     wanted: list[list[Line]] = [[] for _ in sources]
     programs: list[tuple[bytes, bytes, str, str]] = []
     for at, line in enumerate(data.decode(*NAMES).split("\n"), 1):
@@ -90,9 +90,9 @@ def add_recipe(
         wanted[number].append((*found, path))
     if programs and written_by is None:
         raise TransformError(
-            f"{programs[0][2]}: pipe: names a program, and none is run",
-            hint="ingest: {pipes: true} in a spec of your own machine lets it; or write to a file "
-            "what it prints",
+            f"{programs[0][2]}: pipe: names a program, and this job may run no programs",
+            hint="ingest: {pipes: true} in a spec of your own machine allows programs; or "
+            "write the output of the program to a file",
         )
     if programs and written_by is not None:
         texts = written_by([(where, text) for _, _, where, text in programs])
@@ -167,8 +167,8 @@ def list_members(
     written_by: WrittenBy | None,
 ) -> Listing:
     """The members that the files of ``sources`` become. Each file becomes one member, or is counted
-    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` two files
-    that would be one member. ``read``: reads the other files that ``rules`` name.
+    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` names two
+    files that would be one member. ``read``: reads the files that ``rules`` name, such as a table.
     ``known_classes``: the number of each class of a result to which these members are added.
     ``check`` is called repeatedly, and may raise. ``written_by``: runs the programs of a recipe;
     None: programs are not run."""
@@ -186,9 +186,9 @@ def list_members(
             shown = first_few([_shown(each) for each in other[1]])
             reason = f"{has} another extension, or another name than key_pattern: {shown}"
             hint = "check ingest.extensions (--ext) and ingest.key_pattern"
-            raise MissingShardError(f"nothing in {where} goes in: {reason}", hint=hint)
+            raise MissingShardError(f"no file in {where} becomes a member: {reason}", hint=hint)
         raise MissingShardError(
-            f"no file was found in {where} that could go in",
+            f"no file in {where} can become a member",
             hint="check input_format and ingest; `dsort ls` shows what is there",
         )
     if rules.layout == "folders":
@@ -240,7 +240,7 @@ def _add_files(
         add_described(members, names, number, described, partial(_table_in, bucket))
     if len(members) == before and source.name:
         raise MissingShardError(
-            f"no file of the input {source.name} was found in {bucket.uri} that could go in",
+            f"no file of the input {source.name} in {bucket.uri} can become a member",
             hint="check its input_format; `dsort ls` shows what is there",
         )
 
@@ -304,13 +304,13 @@ def _add_classes(
 
 
 def _add_labels(members: Members, location: FileLocation, labels_from: int, read: Read) -> None:
-    """Add a member ``.cls`` to each record: the number in the line with the position of the
-    record."""
+    """Add a member ``.cls`` to each record: the number in the list ``location`` at the position of
+    the record."""
     labels, keys = labels_of(location, read(location)), members.record_keys()
     if len(labels) != len(keys):
         raise InputError(
             f"{location} has {len(labels):,} labels, and there are {len(keys):,} records",
-            hint="it has one a line, for the records in the order of their keys",
+            hint="it needs one label a line, for the records in the order of their keys",
         )
     for key, label in zip(keys, labels, strict=True):
         members.add_text(key, b"cls", b"%d" % (label - labels_from))

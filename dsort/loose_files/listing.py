@@ -33,10 +33,10 @@ LITERAL = -1
 SHARD_BYTES = 16 << 20
 SHARD_MEMBERS = 8192
 SHARDS_MAX = 50_000
-"""The maximum number of runs. A shard is read by one worker: shards are small enough to share the
-work, even in a job of few files."""
+"""The maximum number of runs. One worker reads a run, so runs are small: even a job with few files
+has work for all workers."""
 NAMES = ("utf-8", "surrogateescape")
-"""The encoding of names of files, and how bytes that are not in it are shown."""
+"""The encoding of names of files, and the way in which bytes that are not UTF-8 are kept."""
 _PREFIX = "files/"
 
 
@@ -62,12 +62,12 @@ def stamp_of_status(status: os.stat_result) -> int:
 
 
 class Listing(Struct, frozen=True, eq=False):
-    """Members in order. ``names``: of members. ``sizes``: of their payload, in bytes. ``inputs``:
-    the number of the input of each member, or ``LITERAL``. ``paths``: the object in its bucket, or
-    the payload itself. ``stamps``: see ``stamp_of``. ``starts``: where in the object the member
-    begins. Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has ``shard_bytes[i]``
-    bytes. ``classes``: the number of each class by name, if there are classes; a listing that was
-    read from a file has none."""
+    """Members in order. ``names``: the names of the members. ``sizes``: the sizes of their payload,
+    in bytes. ``inputs``: the number of the input of each member, or ``LITERAL``. ``paths``: the
+    object in its bucket, or the payload itself. ``stamps``: see ``stamp_of``. ``starts``: where in
+    the object the member begins. Run ``i`` is the rows ``first_rows[i]:first_rows[i + 1]``, and has
+    ``shard_bytes[i]`` bytes. ``classes``: the number of each class by name, if there are classes; a
+    listing that was read from a file has none."""
 
     names: BytesColumn
     sizes: Int64s
@@ -114,10 +114,11 @@ class Listing(Struct, frozen=True, eq=False):
         return len(self.shard_bytes)
 
     def number_of(self, name: str) -> int:
-        """The number of the run called ``name``; ``ObjectNotFoundError`` if there is none."""
+        """The number of the run called ``name``; ``ObjectNotFoundError`` if there is no such
+        run."""
         digits = name.removeprefix(_PREFIX).removesuffix(".tar")
         number = int(digits) if digits.isdecimal() and digits.isascii() else -1
-        # Made again and compared, because 7 and 000007 are one number.
+        # The name is made again and compared, because 7 and 000007 are the same number.
         if not 0 <= number < len(self) or shard_name(number) != name:
             raise ObjectNotFoundError(f"there is no run of files {name}")
         return number
@@ -131,7 +132,8 @@ class Listing(Struct, frozen=True, eq=False):
         return _header_bytes(self.names.run(rows.start, rows.stop), self.sizes[rows])
 
     def info(self, number: int) -> ObjectInfo:
-        """A run as an object. Its etag depends on everything that the run consists of."""
+        """A run as an object. Its etag depends on the names, sizes and stamps of all files in the
+        run."""
         rows, state = self.rows(number), xxhash.xxh3_128()
         for column in (self.names, self.paths):
             part = column.run(rows.start, rows.stop)
@@ -153,8 +155,7 @@ class Listing(Struct, frozen=True, eq=False):
 
     @classmethod
     def read(cls, file: ColumnFile) -> Listing:
-        """The listing from a file that ``to_bytes`` wrote. ``StorageError`` if it is not such a
-        file."""
+        """The listing from a file that ``to_bytes`` wrote. ``StorageError`` for any other file."""
         texts = [file.bytes_column(name) for name in ("names", "paths")]
         return cls(
             names=texts[0],
@@ -285,7 +286,7 @@ class Places:
             fd = bucket.open_file(root + path)
             try:
                 status = os.fstat(fd)
-                # Of the open file: the name may lead to another one by now.
+                # The open file is checked, because the name may lead to another file by now.
                 if stamp_of_status(status) != stamp or not stat.S_ISREG(status.st_mode):
                     raise _changed(path)
                 while target:
@@ -321,7 +322,7 @@ def _changed(path: bytes) -> ChangedInputError:
 
 class FilesShard(ClosesOnExit):
     """An open run of files (see :class:`~dsort.storage.bucket.ReadObject`). ``has_payload``:
-    callers that read only names clear it; then files are not read, and arbitrary bytes stand in
+    callers that need only names set it to False; then files are not read, and arbitrary bytes take
     their place."""
 
     def __init__(self, listing: Listing, number: int, places: Places) -> None:

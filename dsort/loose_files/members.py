@@ -34,9 +34,9 @@ NO_FILE = -1
 
 
 class Inside(NamedTuple):
-    """A file in an archive. ``path``: of the archive without its suffix, and of the file in it.
-    ``size``: in bytes, or ``NO_FILE``. ``start``: the offset of its first byte in the outermost
-    archive."""
+    """A file in an archive. ``path``: the path of the archive without its suffix, then the path of
+    the file in it. ``size``: in bytes, or ``NO_FILE``. ``start``: the offset of its first byte in
+    the outermost archive."""
 
     path: bytes
     size: int
@@ -88,8 +88,8 @@ def _scanned(name: str, base: int, size_bytes: int, source: ReadObject) -> Membe
 
 
 class Found(NamedTuple):
-    """A file. ``size``: in bytes, or ``NO_FILE``. ``place``: the object that it is, or in which it
-    is, from byte ``start`` on. ``stamp``: of that object."""
+    """A file. ``size``: in bytes, or ``NO_FILE``. ``place``: the object that is the file, or that
+    contains it from byte ``start`` on. ``stamp``: the stamp of that object."""
 
     path: bytes
     size: int
@@ -100,7 +100,7 @@ class Found(NamedTuple):
 
 def found_files(source: Source, bucket: Bucket, *, archives: bool) -> Iterator[Found]:
     """All files of an input, in order of the objects. ``archives``: list the files inside of tars
-    instead of the tars. ``MissingShardError`` for names that do not exist; errors like
+    instead of the tars. ``MissingShardError`` for names that do not exist; errors as in
     ``files_inside``."""
     for path, size, stamp in _objects(source, bucket):
         if not archives or not path.endswith(ARCHIVE_SUFFIX) or size == NO_FILE:
@@ -136,7 +136,7 @@ def base_of(source: Source) -> int:
 
 
 def named_files(bucket: Bucket, names: tuple[str, ...]) -> Iterator[tuple[bytes, int, int]]:
-    """(path, size, stamp) of each of ``names``; ``MissingShardError`` for those that do not
+    """(path, size, stamp) of each of ``names``; ``MissingShardError`` for names that do not
     exist."""
     found = bucket.stat_many(names)
     missing = [name for name in names if name not in found]
@@ -170,12 +170,12 @@ def _listed(bucket: Bucket, prefix: str) -> Iterator[tuple[bytes, int, int]]:
 
 
 BETWEEN = b"\0"
-"""Stands between key and extension, instead of the dot in a name: then names sort by their keys."""
+"""Separates key and extension, in place of the dot in a name, so that names sort by their keys."""
 
 HIDDEN, OTHER, CLUTTER = "hidden", "other", "clutter"
 """The reasons why a file is left out: it is hidden, it has an extension that is not wanted, or it
-is clutter. Clutter describes the files beside it for their readers, or was left by a file manager
-or an archiver."""
+is clutter. Clutter is a text about the files beside it, such as a readme, or a file that a file
+manager or an archiver left."""
 
 _CLUTTER: Final = re.compile(
     rb"(?:.*/)?(?:(?:readme|licen[cs]e)\.(?:txt|md|rst|html?|pdf)|(?:eh)?thumbs\.db|desktop\.ini)"
@@ -195,9 +195,9 @@ UNUSABLE: Final[Mapping[str, str]] = {
 
 class NameRules(Struct, frozen=True, dict=True):
     """How names of files become keys and extensions. ``at_first_dot``: whether the extension begins
-    at the first dot. ``extensions``: the wanted ones, none for all. ``directory_from``: the place
-    in a path where the directory of the class begins, which each path must have; None without
-    classes. ``keeps_clutter``: set if something else selects the files."""
+    at the first dot. ``extensions``: the wanted extensions; if empty, all. ``directory_from``: the
+    place in a path where the directory of the class begins, which each path must have; None without
+    classes. ``keeps_clutter``: whether clutter is kept, because tables select the files."""
 
     key: Literal["path", "name", "joined"] = "path"
     pattern: KeyPattern | None = None
@@ -272,7 +272,7 @@ class _Texts(Struct):
 
 class Members(Struct):
     """Columns with one row for each member; and for each reason to leave out files, the number of
-    these files and the first of them. A member takes about 100 bytes, in any layout.
+    such files and the names of the first of them. A member takes about 100 bytes, in any layout.
     ``class_numbers``: the content of ``.cls`` for each class, if there are classes."""
 
     _names: _Texts = field(default_factory=_Texts)
@@ -350,8 +350,8 @@ class Members(Struct):
         return [(key, names[number]) for key, number in zip(keys, low.tolist(), strict=True)]
 
     def listed(self) -> Listing:
-        """The listing of the members, sorted by key and extension. ``DuplicateError`` for two that
-        would be one member."""
+        """The listing of the members, sorted by key and extension. ``DuplicateError`` for two files
+        that would be one member."""
         order = self._in_order()
         names = self._names.column().take(order)
         key_bytes = np.array(self._key_bytes, np.int64)[order]
@@ -417,12 +417,12 @@ class Members(Struct):
         name = readable(self._names.column()[other].replace(BETWEEN, b".", 1))
         raise DuplicateError(
             f"{first} and {second} {what}, {name}",
-            hint="rename one of them, use ingest.key: path, or say with ingest.members what "
-            "stands before the extensions of an input",
+            hint="rename one of them, use ingest.key: path, or set with ingest.members a text "
+            "before the extensions of an input",
         )
 
     def _source_of(self, row: int) -> str:
         if self._inputs[row] == LITERAL:
             extension = self._names.column()[row].partition(BETWEEN)[2]
-            return f"the {readable(extension)} that is made"
+            return f"the {readable(extension)} that the job makes"
         return readable(self._paths.column()[row])

@@ -1,7 +1,7 @@
 """Trees of files that tables describe: Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet``.
 
-A row names its file in ``file_name``, more files in ``<name>_file_name`` or ``file_names``, by
-paths from the table's directory. Its other columns become the record's ``.json``.
+A row names its file in ``file_name``, and more files in ``<name>_file_name`` or ``file_names``;
+paths are relative to the directory of the table. Its other columns become the record's ``.json``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
 
 # --------------------------------------------------------------------------------------------------
-# Class maps and lists of labels: they have the number of a class, or of a record.
+# Class maps and lists of labels. A class map has the number of each class, a list of labels the
+# number for each record.
 #
 # They are files that dsort did not write: an invalid one is an ``InputError`` that names the file
 # and its line.
@@ -54,7 +55,8 @@ def numbers_of(
     """The number of each class in ``there``. ``known``: the numbers of classes in the result to
     which the job adds records, which stay the same; None if the job makes a new result. ``given``:
     the numbers in the class map ``map_name``; None if there is no map, and classes are numbered by
-    sorted names. ``InputError`` if these contradict each other, or leave out a class."""
+    sorted names. ``InputError`` if ``known`` and ``given`` contradict each other, or leave out a
+    class."""
     if given is None and known is None:
         return {name: at for at, name in enumerate(sorted(there))}
     numbers = known if given is None else given
@@ -65,10 +67,10 @@ def numbers_of(
         raise InputError(f"{count} not in {map_name}: {first_few(unknown)}")
     if unknown:
         raise InputError(
-            f"{format_count(len(unknown), 'class is', 'classes are')} not in the result that is "
-            f"added to: {first_few(unknown)}",
-            hint="no class has a number that would be theirs: ingest all again, or write a spec "
-            "with amend and an ingest.class_map that has every class",
+            f"{format_count(len(unknown), 'class is', 'classes are')} not in the result to "
+            f"which records are added: {first_few(unknown)}",
+            hint="they have no numbers yet: ingest all files again, or write a spec with amend and "
+            "an ingest.class_map that has every class",
         )
     if known is not None and given is not None:
         _refuse_other_numbers(map_name, given, known)
@@ -79,17 +81,17 @@ def numbers_of(
 def _refuse_other_numbers(
     map_name: str, given: Mapping[bytes, int], known: Mapping[bytes, int]
 ) -> None:
-    hint = "classes of a result that is added to keep their numbers"
+    hint = "an append keeps the numbers of the classes that the result has"
     for name, number in known.items():
         if given.get(name, number) != number:
             text = f"{map_name} gives the class {readable(name)} the number {given[name]:,}"
-            raise InputError(f"{text}, and the result that is added to has {number:,}", hint=hint)
+            raise InputError(f"{text}, and the result has the number {number:,}", hint=hint)
     absent = {number: name for name, number in known.items() if name not in given}
     for name, number in given.items():
         if number in absent:
             raise InputError(
-                f"{map_name} gives {readable(name)} the number {number:,}, which is that of "
-                f"{readable(absent[number])} in the result that is added to",
+                f"{map_name} gives {readable(name)} the number {number:,}, which "
+                f"{readable(absent[number])} has in the result",
                 hint=hint,
             )
 
@@ -165,7 +167,8 @@ def _text(name: str, data: bytes) -> str:
 
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 CELL_BYTES_MAX = 16 << 20
-"""Of a cell of CSV, and of what is decoded as JSON at once: lists take 20 times their text."""
+"""The largest cell of CSV, and the largest text that is decoded as JSON at once, because lists take
+20 times the memory of their text."""
 EXPANDED_BYTES_MAX = 4 << 30
 """The maximum declared size of the columns of a Parquet table."""
 
@@ -173,7 +176,8 @@ Row = dict[str, object]
 
 
 def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
-    """For each row of the table ``name``: (its place in words, its columns). ``InputError``."""
+    """For each row of the table ``name``: (its place in words, its columns). ``InputError`` for an
+    invalid row."""
     if name.endswith(".parquet"):
         return _parquet_rows(name, data)
     text = _text(name, data)
@@ -181,7 +185,7 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
         return _json_rows(name, text)
     if name.endswith((".csv", ".tsv")):
         return _csv_rows(name, text)
-    raise InputError(f"{name} is no table that is known", hint="use .csv, .jsonl or .parquet")
+    raise InputError(f"{name} is no table that dsort can read", hint="use .csv, .jsonl or .parquet")
 
 
 def name_bytes(where: str, name: str) -> bytes:
@@ -220,7 +224,7 @@ def _json_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
 
 
 def _csv_rows(name: str, text: str) -> Iterator[tuple[str, Row]]:
-    # A setting of the whole process: csv has no other.
+    # This sets the limit for the whole process, because ``csv`` has no other setting.
     csv.field_size_limit(CELL_BYTES_MAX)
     delimiter = "\t" if name.endswith(".tsv") else ","
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -248,7 +252,7 @@ def _parquet_rows(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
         groups = range(file.metadata.num_row_groups)
         expanded = sum(file.metadata.row_group(at).total_byte_size for at in groups)
         if expanded > EXPANDED_BYTES_MAX:
-            raise InputError(f"{name} says that its columns take {expanded:,} bytes")
+            raise InputError(f"{name} declares that its columns take {expanded:,} bytes")
         number = 0
         for batch in file.iter_batches():
             for row in batch.to_pylist():
@@ -275,13 +279,13 @@ def add_described(
     read: Callable[[bytes], bytes],
 ) -> None:
     """Add the members that tables among ``files`` make of these files. ``files``: by path, (size,
-    stamp) of each file. ``read``: returns the bytes of one of them. ``InputError`` names a row that
-    is invalid; files in no row are left out as ``UNLISTED``."""
+    stamp) of each file. ``read``: returns the bytes of the file with a path. ``InputError`` names a
+    row that is invalid; files in no row are left out as ``UNLISTED``."""
     tables = sorted(filter(is_metadata, files))
     if not tables:
         raise MissingShardError(
             f"there is no metadata{', metadata'.join(TABLE_SUFFIXES)} among the files",
-            hint="ingest.layout: folders and files need none",
+            hint="ingest.layout: folders and files need no metadata",
         )
     named: dict[bytes, str] = {}
     for table in tables:
@@ -309,7 +313,7 @@ def _add_row(
     for prefix, text in _file_names(where, row, rest):
         path = name_bytes(where, _path(where, directory, text))
         if path not in files:
-            raise MissingShardError(f"{where} names {text}, which is not there")
+            raise MissingShardError(f"{where} names {text}, which does not exist")
         if path in named:
             raise DuplicateError(f"{where} names {text}, as does {named[path]}")
         named[path] = where
@@ -328,8 +332,8 @@ def _add_row(
 
 
 def _file_names(where: str, row: Row, rest: Row) -> Iterator[tuple[str, str]]:
-    """For each file of a row: (the text before its extension, the file). The columns of files are
-    removed from ``rest``. The first file gives the record its key."""
+    """For each file of a row: (the text before its extension, the file). The columns that name
+    files are removed from ``rest``. The first file gives the record its key."""
     columns = [name for name in row if name == "file_name" or name.endswith("_file_name")]
     for column in sorted(columns, key=lambda name: name != "file_name"):
         value = rest.pop(column)

@@ -193,7 +193,7 @@ def test_inputs_say_which_files_go_in(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert plan_local(tmp_path, ingest_spec(input_format=chosen)).totals.members == count
     for chosen, words in (
-        ({"prefix": "dog/"}, "no file was found"), ({"objnames": ["dog/1.jpg"]}, "dog/1.jpg")
+        ({"prefix": "dog/"}, "become a member"), ({"objnames": ["dog/1.jpg"]}, "dog/1.jpg")
     ):  # fmt: skip
         with refused(tmp_path, MissingShardError, words):
             run_local(tmp_path, ingest_spec(input_format=chosen))
