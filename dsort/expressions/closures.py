@@ -166,7 +166,7 @@ def _call(name: str, arguments: Sequence[Node], places: Mapping[Leaf | str, int]
 
 
 def _counted(operand: Closure) -> Closure:
-    """``operand``; if its value is a long text, it takes steps of the budget."""
+    """``operand``, which takes steps of the budget if its value is a long text."""
 
     def counted(values: list[Any]) -> Any:
         found = operand(values)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dsort.data.record_table import RecordTable
 
 PATTERNS_MAX: Final = 16
-"""The number of patterns in an expression: each may take a megabyte once it is compiled."""
+"""The maximum number of patterns in an expression: each may take a megabyte once it is compiled."""
 _RECORDS_AT_ONCE: Final = 4096
 """The number of records whose members are held at a time."""
 
@@ -156,18 +156,18 @@ class Expression:
 
 
 _MISSING = (
-    "json.score is a field of a line or of a .json member; has(json.score) asks whether there is "
-    "one, as in 'has(json.score) && json.score > 0.5'"
+    "json.score is a field of a line or of a .json member; has(json.score) tests whether it "
+    "exists, as in 'has(json.score) && json.score > 0.5'"
 )
 _MISSING_MEMBER = 'has("{0}") asks whether a record has one, as in \'has("{0}") && …\''
 _NO_CLASS = 'text("cls") reads the member as a text'
-_FEWER_STEPS = "lists that are gone through and texts that are searched have to be shorter"
-_OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) asks what a record has"
+_FEWER_STEPS = "go through shorter lists, and search shorter texts"
+_OF_ANOTHER_TYPE = "double(...), int(...) and string(...) convert; has(...) tests what a record has"
 
 
 @lru_cache(maxsize=64)  # made once in a process instead of for each shard
 def compiled_expression(text: str, wanted: str = "bool") -> Expression:
-    """``Expression.of``, for steps that keep the text alone."""
+    """``Expression.of``, for steps that keep only the text."""
     return Expression.of(text, wanted=wanted)
 
 

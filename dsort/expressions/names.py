@@ -35,7 +35,8 @@ _CONTENT: Final = {
 }
 """The content of a member, by the last part of its extension, as in webdataset's ``autodecode``."""
 _READ_AS: Final = {"json": ("json", "dyn"), "number": ("number", "dyn"), "text": ("str", "str")}
-"""Functions that read a member, or a column, as what their name says: (kind of leaf, type)."""
+"""Functions that read a member, or a column, as the type that their name names: (kind of leaf,
+type)."""
 _QUANTIFIERS: Final = ("exists", "all", "exists_one")
 _RESULTS: Final = {
     **dict.fromkeys(("size", "int"), "int"),
@@ -58,8 +59,8 @@ _Typed = tuple[Node, str]
 
 
 def resolve(node: Node, *, wanted: str = "bool") -> Node:
-    """``node``, in which leaves replace names, and calls that use members. ``ExpressionError``
-    unless it may be of the type ``wanted``."""
+    """``node``, in which leaves replace the names and the calls that use members.
+    ``ExpressionError`` unless the result may be of the type ``wanted``."""
     found, type_ = _Resolver(()).typed(node)
     if wanted and type_ not in (wanted, "dyn"):
         raise ExpressionError(
@@ -70,7 +71,7 @@ def resolve(node: Node, *, wanted: str = "bool") -> Node:
 
 
 class _Resolver:
-    """Resolves nodes. ``variables``: those of the surrounding quantifiers."""
+    """Resolves nodes. ``variables``: the variables of the surrounding quantifiers."""
 
     def __init__(self, variables: tuple[str, ...]) -> None:
         self._variables = variables
@@ -112,7 +113,7 @@ class _Resolver:
     def _object(self, node: Node) -> Node:
         found, type_ = self.typed(node)
         if type_ not in ("dict", "dyn"):
-            hint = "fields are what JSON has: json.score" if isinstance(found, Leaf) else ""
+            hint = "only JSON has fields: json.score" if isinstance(found, Leaf) else ""
             raise wrong_at(node.at, f"{_WORDS[type_]} has no fields", hint)
         return found
 
@@ -170,7 +171,7 @@ class _Resolver:
             raise wrong_at(
                 node.at,
                 f"ext({shortened(';'.join(extensions))}) cannot be read",
-                f'there are {", ".join(_CONTENT)}; of others text("tag"), number("score"), '
+                f'there are {", ".join(_CONTENT)}; for others, text("tag"), number("score"), '
                 'json("meta"), size("jpg") and has("jpg")',
             )
         return _member(node, extensions, str(kinds.pop()))
@@ -186,7 +187,7 @@ class _Resolver:
         if len(node.arguments) != 1 or not isinstance(node.arguments[0], Constant):
             raise wrong_at(
                 node.at,
-                "has asks for a member or a field",
+                "has needs a member or a field",
                 'has("jpg"), has(txt) or has(json.score)',
             )
         return Leaf("has", _extensions(node), at=node.at), "bool"
@@ -208,7 +209,7 @@ class _Resolver:
         if not isinstance(variable, Name):
             raise wrong_at(variable.at, "a name is missing", 'as in tags.exists(tag, tag == "cat")')
         if self._variables:
-            raise wrong_at(node.at, "a list inside a list is not gone through")
+            raise wrong_at(node.at, "exists, all and exists_one cannot be nested")
         found, type_ = self.typed(target)
         if type_ not in ("list", "dict", "dyn"):
             raise wrong_at(target.at, f"{_WORDS[type_]} has no items")
@@ -244,14 +245,14 @@ def _member(node: Node, extensions: tuple[str, ...], kind: str) -> _Typed:
 
 def _operation_hint(operator: str, types: list[str]) -> str:
     if operator in ("&&", "||", "!", "?:"):
-        return "its operands are true or false: comparisons, has(...)"
+        return "its operands have to be true or false: comparisons, has(...)"
     if "str" in types and set(types) & {"int", "float"}:
-        return "numbers stand without quotes; double(...) makes a number of a text"
+        return "write numbers without quotes; double(...) converts a text to a number"
     return ""
 
 
 def _type_of(operator: str, types: list[str]) -> str | None:
-    """The type of the result; None if there is none."""
+    """The type of the result; None if the operation has no meaning for these types."""
     known = [each for each in types if each != "dyn"]
     are_numbers = all(each in _NUMBERS for each in known)
     are_same = are_numbers or len(set(known)) <= 1

@@ -26,7 +26,7 @@ CONTENT: Final = ("json", "int", "str", "number")
 
 
 class ExpressionError(OptionError):
-    """A text is no expression, or not one of this kind."""
+    """A text is no expression, or no expression of the wanted type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,8 @@ class Quantified(_At):
 
 @dataclass(frozen=True, slots=True)
 class Leaf(_At):
-    """A fact of a record, from the index or from a member. ``extensions``: those of the member; the
-    first one that the record has counts."""
+    """A fact of a record, from the index or from a member. ``extensions``: the alternative
+    extensions of the member; the first of them that the record has counts."""
 
     kind: LeafKind
     extensions: tuple[str, ...] = ()
@@ -145,9 +145,9 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 TEXT_MAX: Final = 4096
-"""The number of characters of an expression."""
+"""The maximum number of characters of an expression."""
 DEPTH_MAX: Final = 32
-"""How deep its parts may be nested. The tree is walked by recursion."""
+"""How deep the parts of an expression may be nested, because recursion walks the tree."""
 
 _DIGITS: Final = r"[0-9](?:_?[0-9])*"
 _TOKEN: Final = re.compile(
@@ -316,7 +316,7 @@ class _Parser:
             if signs and token.text != signs[-1].text:
                 raise wrong_at(token.at, f"{token.text} right behind {signs[-1].text}")
             signs.append(token)
-        # The sign belongs to the number: without it, -2**63 would not fit in 64 bits.
+        # The sign is read with the number, because 2**63 alone does not fit in 64 bits.
         if signs and signs[-1].text == "-" and self._peek().kind in ("int", "hex"):
             token, sign = self._take(), signs.pop()
             number = Constant(_integer(token, negative=True), at=sign.at)
@@ -425,7 +425,7 @@ def _string(token: _Token) -> str:
         if sign is not None:
             if sign not in _ESCAPED:
                 raise wrong_at(
-                    token.at, f"\\{sign} means nothing in a text", 'r"\\d" takes it as is'
+                    token.at, f"\\{sign} means nothing in a text", 'r"\\d" keeps the backslash'
                 )
             return _ESCAPED[sign]
         number = int(code, 16) if code else int(octal, 8)
@@ -437,7 +437,7 @@ def _string(token: _Token) -> str:
 
 
 def _too_deep(at: int) -> ExpressionError:
-    return wrong_at(at, f"parts stand more than {DEPTH_MAX} deep inside each other")
+    return wrong_at(at, f"parts are nested more than {DEPTH_MAX} levels deep")
 
 
 def _check_depth(node: Node) -> None:

@@ -151,8 +151,8 @@ class Reading:
                 read[row] = parsed(leaf, content, is_field=are_fields[row])
 
     def _places(self, leaf: Leaf) -> tuple[list[int], list[int], list[bool]]:
-        """For each record: (the row of its member, or -1; the size of that; whether the leaf is a
-        field of it, because the record is nothing but JSON)."""
+        """For each record: (the row of its member, or -1; the size of the member; whether the leaf
+        is a field of the member, because the record is nothing but JSON)."""
         found = self._member_rows(leaf.extensions)
         if not (found < 0).any():
             return found.tolist(), self._sizes_bytes(found).tolist(), [False] * len(found)
@@ -162,8 +162,8 @@ class Reading:
 
 
 def parsed(leaf: Leaf, content: bytes | None, *, is_field: bool = False) -> Any:
-    """The value of ``leaf`` in the content of its member (None: there is none), or a ``Problem``.
-    ``is_field``: the content is JSON, and the leaf is one of its fields."""
+    """The value of ``leaf`` in the content of its member (None: there is no member), or a
+    ``Problem``. ``is_field``: the content is JSON, and the leaf is one of its fields."""
     try:
         if content is None:
             return _missing(leaf)
@@ -242,9 +242,10 @@ _BOOL: Final = "true or false"
 
 
 class Run:
-    """Evaluates the nodes of one expression for the records of one shard. ``leaves``: of the
-    expression. ``closures``: of its nodes, by id, which are kept for other shards. ``problems``: by
-    record, why the expression cannot be computed for it."""
+    """Evaluates the nodes of one expression for the records of one shard. ``leaves``: the leaves of
+    the expression. ``closures``: the closures of its nodes, by the id of the node, which are kept
+    for other shards. ``problems``: why the expression cannot be computed for a record, by
+    record."""
 
     def __init__(
         self, leaves: Sequence[Leaf], closures: dict[int, Closure], records: RecordTable

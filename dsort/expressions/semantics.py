@@ -46,13 +46,14 @@ def compiled(pattern: str) -> Callable[[str], bool]:
 
 
 LIST_MAX: Final = 10_000
-"""The number of items in a list that is searched or iterated, for each record."""
+"""The maximum number of items in a list that is searched or iterated."""
 TEXT_MAX: Final = 1 << 20
-"""The number of characters in a text that ``+`` makes."""
+"""The maximum number of characters in a text that ``+`` makes."""
 NO_INTEGER: Final = "no integer of 64 bits"
 STEPS_MAX: Final = 1_000_000
-"""The number of steps of an expression for one record, about 0.1 µs each. A step is one part of the
-body of a quantifier for one item, one item that is compared, or 32 characters of a long text."""
+"""The maximum number of steps of an expression for one record, about 0.1 µs each. A step is one
+part of the body of a quantifier for one item, one item that is compared, or 32 characters of a long
+text."""
 LONG_TEXT_CHARS: Final = 1024
 _CHARS_EACH_STEP: Final = 32
 _NESTED_MAX: Final = 32
@@ -90,7 +91,7 @@ class Budget:
             raise SpentError
 
     def spend_on(self, text: str) -> None:
-        """Take the steps for reading all of ``text``. Short texts take none of their own."""
+        """Take the steps for reading all of ``text``. Short texts take no steps."""
         if len(text) > LONG_TEXT_CHARS:
             self.spend(len(text) // _CHARS_EACH_STEP)
 
@@ -123,7 +124,7 @@ def equal(budget: Budget, a: object, b: object, depth: int = 0) -> bool:
     if not isinstance(a, (list, dict)):
         return a == b
     if depth > _NESTED_MAX:
-        raise EvaluationError(f"it compares what is more than {_NESTED_MAX} deep")
+        raise EvaluationError(f"it compares values nested more than {_NESTED_MAX} deep")
     assert isinstance(b, (list, dict))
     if len(a) != len(b):
         return False
@@ -213,7 +214,7 @@ def _quotient(a: Any, b: Any) -> Any:
 
 def _remainder(a: Any, b: Any) -> Any:
     if type(a) is not int or type(b) is not int:
-        raise EvaluationError(f"{kind_of(a)} % {kind_of(b)} has no meaning: it is for integers")
+        raise EvaluationError(f"{kind_of(a)} % {kind_of(b)} has no meaning: % is for integers")
     if not b:
         raise EvaluationError("it divides by zero")
     number = abs(a) % abs(b)
@@ -260,7 +261,7 @@ BUDGETED_OPERATORS: Final[dict[str, Callable[[Budget, Any, Any], Any]]] = {
     ">": _order(">", lambda a, b: a > b),
     ">=": _order(">=", lambda a, b: a >= b),
 }
-"""Operators whose operands may be long, and which take steps of the budget for that."""
+"""Operators whose operands may be long, and which therefore take steps of the budget."""
 OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "-": _difference,
     "*": _product,
@@ -291,7 +292,7 @@ def _to_int(value: Any) -> int:
         return int(value)
     if type(value) is str and _INTEGER.fullmatch(value):
         return _integer(int(value))
-    raise not_a("an integer, or a number that is near one", value)
+    raise not_a("a value that int(...) can convert", value)
 
 
 def _to_double(value: Any) -> float:

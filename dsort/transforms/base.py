@@ -30,7 +30,8 @@ ReadText = Callable[[FileLocation], str]
 
 
 class Step(OptionGroup, frozen=True):
-    """One step of a transform. Instances are small, immutable and picklable: workers receive one.
+    """One step of a transform. Instances are small, immutable and picklable, because workers
+    receive them.
 
     The fields that are made with ``option`` are its options. Other fields, which have defaults, are
     for loaded files.
@@ -44,7 +45,8 @@ class Step(OptionGroup, frozen=True):
     """The one option whose value specs give without its name (``slice: "0:10"``); "": its options
     are an object."""
     options_summary: ClassVar[str] = ""
-    """The description of that object in the schema of specs; "": a sentence that fits most."""
+    """The description of that object in the schema of specs; "": a sentence that fits most
+    steps."""
     needs: ClassVar[Needs] = "index"
     """What it reads. ``index``: keys, names, sizes, the place in the shard, which cost next to
     nothing. ``member``: the content of one small member of each record as well. ``payload``: all
@@ -102,7 +104,8 @@ class Step(OptionGroup, frozen=True):
 
     def count_left(self, first: int, count: int) -> int | None:
         """How many of ``count`` records stay; the first has the number ``first``. None if that
-        depends on the records. Saves a pass if a later step needs positions."""
+        depends on the records. The number saves a pass over the inputs if a later step needs
+        positions."""
         return None
 
     def extension_left(self, extension: str) -> str | None:
@@ -112,7 +115,8 @@ class Step(OptionGroup, frozen=True):
 
     def apply(self, records: RecordTable) -> RecordTable:
         """The records of one shard that stay, in their order: see the methods of ``RecordTable``
-        that return one. Raises ``InputError`` or a subclass that names shard and record."""
+        that return a ``RecordTable``. Raises ``InputError`` or a subclass that names shard and
+        record."""
         raise NotImplementedError
 
     @property
@@ -213,7 +217,8 @@ class InputPositions:
         return tuple(each[shard] for each in self._firsts)
 
     def counts(self, shard: int) -> tuple[int, ...]:
-        """For each of these steps: how many records of a shard reach it."""
+        """For each step that needs positions and was counted: how many records of a shard reach
+        it."""
         return tuple(each[shard] for each in self._counts)
 
     def rows(self) -> list[list[int]]:

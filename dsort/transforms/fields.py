@@ -34,16 +34,16 @@ class Fields(Step, frozen=True):
 
     kind: ClassVar[str] = "fields"
     summary: ClassVar[str] = "Keep, drop and rename the members of records, by extension."
-    options_summary: ClassVar[str] = "What a spec gives for ``fields``: at least one of these."
+    options_summary: ClassVar[str] = "The options of ``fields``: at least one of these."
     is_for_rows: ClassVar[bool] = True
     checks: ClassVar[tuple[Check, ...]] = (Check(("keep", "drop", "rename"), _are_extensions),)
 
     keep: tuple[str, ...] | None = option(
         list[str],
-        "Extensions of the members that stay; all others go. `info:info.json` keeps `info.json` "
-        "and calls it `info`.",
+        "Extensions of the members that stay; all others are dropped. `info:info.json` keeps "
+        "`info.json`, with the new extension `info`.",
     )
-    drop: tuple[str, ...] = option(list[str], "Extensions of members that go.", default=())
+    drop: tuple[str, ...] = option(list[str], "Extensions of members that are dropped.", default=())
     rename: dict[str, str] = option(
         dict[str, str], 'New extensions by old ones: `{"seg.png": "mask.png"}`.', default={}
     )
@@ -52,7 +52,7 @@ class Fields(Step, frozen=True):
     def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """``keep`` without new extensions, which go into ``rename``."""
         if not given:
-            raise OptionError("says nothing to do", "give it keep, drop or rename")
+            raise OptionError("has nothing to do", "give it keep, drop or rename")
         kept, rename = [], dict(given.get("rename", {}))
         for text in given.get("keep", ()):
             new, colon, old = text.partition(":")
@@ -133,7 +133,9 @@ def check_extension(extension: str) -> None:
             f"{extension!r} is no extension", "write it without its dot: jpg, seg.png, info.json"
         )
     if extension.startswith("."):
-        raise OptionError(f"{extension!r} begins with a dot", "write it without: jpg, seg.png")
+        raise OptionError(
+            f"{extension!r} begins with a dot", "write it without the dot: jpg, seg.png"
+        )
 
 
 def _refuse_equal_names(records: RecordTable) -> None:
@@ -173,7 +175,7 @@ class Require(Step, frozen=True):
     kind: ClassVar[str] = "require"
     summary: ClassVar[str] = "Say which members records must have, by extension, and which fields."
     options_summary: ClassVar[str] = (
-        "What a spec gives for ``require``: ``extensions``, ``fields`` or both."
+        "The options of ``require``: ``extensions``, ``fields`` or both."
     )
     is_for_rows: ClassVar[bool] = True
     checks: ClassVar[tuple[Check, ...]] = (Check(("extensions", "fields"), _names_something),)
@@ -186,14 +188,15 @@ class Require(Step, frozen=True):
     )
     fields: tuple[str, ...] | None = option(
         Annotated[list[str], MinLen(1)],
-        "Fields that a record must have, as the step filter names them: `[json.text]`, or `[text]` "
-        "of lines. Null counts as none.",
+        "Fields that a record must have, with their names in the step `filter`: `[json.text]`; for "
+        "lines, `[text]`. A field that is null counts as missing.",
         check=_fields,
     )
     on_missing: str = option(
         Literal["exclude", "abort", "warn", "ignore"],
-        "What becomes of a record without one. exclude (default): it is left out, counted and "
-        "named. abort: it ends the job. warn: it stays, counted and named. ignore: it stays.",
+        "The policy for a record that lacks one of these. exclude (default): it is left out, "
+        "counted and named. abort: it ends the job. warn: it stays, counted and named. ignore: it "
+        "stays.",
         default="exclude",
     )
 
@@ -204,7 +207,7 @@ class Require(Step, frozen=True):
 
     @property
     def _wanted(self) -> list[list[str]]:
-        """All of these are required; of alternative extensions, one is enough."""
+        """The required extensions, each as a list of alternatives, of which one is enough."""
         return [each.split(";") for each in self.extensions or ()]
 
     @property
@@ -264,7 +267,7 @@ class Require(Step, frozen=True):
 
 
 def _has(field: str) -> Expression:
-    """Whether a record has ``field``. ``OptionError`` if that names no field."""
+    """Whether a record has ``field``. ``OptionError`` if ``field`` names no field."""
     from dsort.expressions.expression import compiled_expression
 
     try:

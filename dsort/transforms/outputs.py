@@ -116,13 +116,14 @@ BORDERS_MAX: Final = 1 << 20
 LOT_BITS: Final = 63
 POSITION_BITS: Final = 64
 ORDINAL_BITS: Final = 40
-"""A position is the ordinal of the shard and, in this many lower bits, that of the record."""
+"""A position is the ordinal of the shard and, in this many lower bits, the ordinal of the
+record."""
 
 
 def positions_of(shard: int | Int64s, ordinal: Int64s) -> UInt64s:
     """The position of each record in the inputs as one number, ascending in input order. ``shard``:
-    the ordinal of the shard, for all records or for each; ``ordinal``: of each record in its
-    shard."""
+    the ordinal of the shard, for all records or for each; ``ordinal``: the ordinal of each record
+    in its shard."""
     return (np.uint64(shard) << np.uint64(ORDINAL_BITS)) | ordinal.astype(np.uint64)
 
 
@@ -155,13 +156,14 @@ class Borders(Struct, frozen=True, eq=False):
 
 
 KEY = "key"
-"""What fractions are by, unless a spec sets something else."""
+"""The default of ``split_by``: fractions divide records by a hash of their keys."""
 
 _SALT = "outputs"  # makes these lots independent of those of ``sample`` and of a shuffle
 
 
 class Division(Struct, frozen=True):
-    """How records are distributed to the outputs ``names``; false if there is only one output.
+    """How records are distributed to the outputs ``names``; its truth value is False if there is
+    only one output.
 
     With ``fractions``: a hash of the value of ``by`` for a record (None: of its key) decides its
     output, so a record stays in its output when the data grow. With ``conditions``: a record
@@ -346,7 +348,7 @@ ClassOf = MemberClass | ValueClass
 
 def class_by(text: str) -> ClassOf:
     """The classes of ``stratify: text``, which is the name of a member or column, or an expression.
-    ``OptionError`` if it is none."""
+    ``OptionError`` if it is neither."""
     if re.fullmatch(_MEMBER, text) and text not in _OF_INDEX:
         return MemberClass(text)
     from dsort.expressions.expression import Expression

@@ -35,15 +35,15 @@ class ResourceOptions(OptionGroup, frozen=True):
     )
     num_cpus: float | None = option(
         Annotated[float, Ge(0), Le(1024)],
-        "CPUs that it uses: as many threads are let for its algebra (`OMP_NUM_THREADS`), and so "
-        "many fewer processes run at a time. Default: one.",
+        "The CPUs that a process uses. Its libraries for algebra get as many threads "
+        "(`OMP_NUM_THREADS`), and fewer processes run at a time. Default: one.",
         check=lambda cpus: cpus or None,
     )
     num_gpus: float | None = option(
         Annotated[float, Ge(0), Le(1024)],
-        "GPUs that it has for itself, as `CUDA_VISIBLE_DEVICES` tells it: a whole number, or a "
-        "part of one. A worker has one such process. On Ray, workers ask for them. Default: it is "
-        "given none, and sees what its worker sees.",
+        "The GPUs that a process has for itself, a whole number or a part of one; "
+        "`CUDA_VISIBLE_DEVICES` lists them. A worker has one such process. On Ray, workers request "
+        "the GPUs. Default: no GPU is assigned, and a process sees the GPUs that its worker sees.",
         check=lambda gpus: _gpus(gpus),
     )
 
@@ -79,11 +79,13 @@ _CONCURRENCY: Final[Any] = Annotated[int, Ge(1)] | list[Annotated[int, Ge(1)]]
 
 
 def concurrency_option(description: str) -> Any:
-    """The option ``concurrency``: a number, or the last of two."""
+    """The option ``concurrency``: a number, or the second of two numbers."""
     return option(_CONCURRENCY, description, check=_processes)
 
 
-def drop_option(description: str = "Extensions that are left out of what it makes.") -> Any:
+def drop_option(
+    description: str = "Extensions of members that are left out of the results.",
+) -> Any:
     """The option ``drop``."""
     return option(list[str], description, default=())
 
@@ -99,9 +101,10 @@ def timeout_option(seconds: float, description: str) -> Any:
 
 
 class Limits(Struct, frozen=True):
-    """Limits of a step. ``timeout_s``: for each call. ``processes``: how many processes of the step
-    run at a time, in the whole job; 0: one for each worker. ``memory_bytes``: address space of a
-    process; 0: no limit. ``cpus``, ``gpus``: what a process needs; 0: not set."""
+    """Limits of a step. ``timeout_s``: the time limit of each call. ``processes``: how many
+    processes of the step run at a time, in the whole job; 0: one for each worker. ``memory_bytes``:
+    address space of a process; 0: no limit. ``cpus``, ``gpus``: the needs of a process; 0: not
+    set."""
 
     timeout_s: float
     processes: int = 0
@@ -192,7 +195,7 @@ class PayloadStep(Step, frozen=True):
 
 def parse_seconds(value: float | str) -> float:
     """The seconds of a duration: a number of seconds, or a text such as ``5m``. ``OptionError`` if
-    it is none."""
+    ``value`` is no duration."""
     try:
         found = parse_duration_s(value) if isinstance(value, str) else float(value)
     except ValueError:

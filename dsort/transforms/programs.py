@@ -1,5 +1,5 @@
-"""The steps that make new records by code of the user's: a program (``exec``), a server (``http``),
-or a function of Python (``map``, ``flat_map``)."""
+"""The steps that make new records with a user's code: a program (``exec``), a server (``http``), or
+a function of Python (``map``, ``flat_map``)."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def _command(words: Sequence[str]) -> tuple[str, ...]:
 
 def _one_record_for_files(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if options["protocol"] == "files" and options["batch_size"] is not None:
-        yield "", "has a batch_size, which goes with protocol: tar", ""
+        yield "", "has a batch_size, which needs protocol: tar", ""
 
 
 class Exec(PayloadStep, frozen=True):
     """Runs ``command``."""
 
     kind: ClassVar[str] = "exec"
-    summary: ClassVar[str] = "Have a program make other records."
+    summary: ClassVar[str] = "Run a program that makes other records."
     checks: ClassVar[tuple[Check, ...]] = (
         Check(("protocol", "batch_size"), _one_record_for_files),
     )
 
     command: tuple[str, ...] = option(
         Annotated[list[str], MinLen(1)],
-        'The program and its arguments, for no shell: `["ffmpeg", "-i", "$IN/flac", '
+        'The program and its arguments, without a shell: `["ffmpeg", "-i", "$IN/flac", '
         '"$OUT/wav"]`. `$IN`, `$OUT`, `$KEY` stand for two directories and the record\'s key; '
         "`$$` is a dollar.",
         check=_command,
@@ -61,23 +61,24 @@ class Exec(PayloadStep, frozen=True):
         Literal["files", "tar"],
         "files (default): it runs once for each record, whose members are files in `$IN`, named "
         "by their extension. Files that it leaves in `$OUT` join the record, or replace members. "
-        "tar: it gets many records as a tar on standard input, and writes those that it makes of "
-        "them as one.",
+        "tar: it gets many records as a tar on standard input, and writes the records that it "
+        "makes as a tar to standard output.",
         default="files",
     )
     drop: tuple[str, ...] = drop_option()
     timeout: float = timeout_option(
         TIMEOUT_S,
-        "For each record; with `protocol: tar`, as long as nothing moves. `45s` is the default.",
+        "The time limit for each record; with `protocol: tar`, for each pause of its input and "
+        "output. Default: `45s`.",
     )
     concurrency: int | None = concurrency_option(
-        "Programs at a time in the whole job at most: a number, or [least, most]. Default: one for "
-        "each worker."
+        "The most programs at a time in the whole job: a number, or [least, most]. Default: one "
+        "for each worker."
     )
-    resources: ResourceOptions | None = resources_option("What each has.")
+    resources: ResourceOptions | None = resources_option("The resources of each program.")
     batch_size: int | None = option(
         Annotated[int, Ge(1)],
-        "With `protocol: tar`: so many records at most for each start. Default: 256.",
+        "With `protocol: tar`: the most records for each start of the program. Default: 256.",
     )
 
     @classmethod
@@ -138,28 +139,29 @@ class Http(PayloadStep, frozen=True):
 
     kind: ClassVar[str] = "http"
     summary: ClassVar[str] = (
-        "Have a server make other members or records: an AIStore ETL container."
+        "Send records to a server that makes other members or records: an AIStore ETL container."
     )
 
     url: str = option(
         str,
-        "Of a server that takes content by PUT and answers with what became of it: an AIStore ETL "
-        "container, as it is.",
+        "The URL of a server that receives content by PUT and answers with the result, such as an "
+        "AIStore ETL container.",
         check=_url,
         required="http://127.0.0.1:8000",
     )
     protocol: str = option(Literal["hpush"], "hpush, as AIStore calls it.", default="hpush")
     members: dict[str, str] | None = option(
         dict[str, str],
-        "Members that are sent, and what each becomes: `{jpg: npy}`. Default: the whole record is "
-        "sent as a tar, and the answer is a tar of one record or several.",
+        "The extensions of members that are sent, each with the extension of its result: "
+        "`{jpg: npy}`. Default: the whole record is sent as a tar, and the answer is a tar of one "
+        "record or several.",
         check=_members,
     )
-    args: str = option(str, "Sent along as `?etl_args=`.", default="")
+    args: str = option(str, "The text that each URL contains as `?etl_args=`.", default="")
     drop: tuple[str, ...] = drop_option()
-    timeout: float = timeout_option(TIMEOUT_S, "For each request: `45s` (default).")
+    timeout: float = timeout_option(TIMEOUT_S, "The time limit for each request. Default: `45s`.")
     concurrency: int | None = concurrency_option(
-        "Requests at a time in the whole job at most. Default: one for each worker."
+        "The most requests at a time in the whole job. Default: one for each worker."
     )
 
     @property
@@ -237,15 +239,16 @@ def _keys(template: str) -> str:
             f"has keys that are no template: {template!r}", "there are {key}, {i:04d}"
         )
     if "{i" not in template.replace("{{", ""):
-        raise OptionError("has keys without {i}: all that becomes of a record has one key")
+        raise OptionError("has keys without {i}: all records made from one record have one key")
     return template
 
 
 def _columns_option() -> Any:
     return option(
         dict[str, str],
-        "From tables to tables, where it gets and returns rows as dicts of values: the types of "
-        'columns that it adds or changes: `{score: float32, embedding: "list<float32>"}`.',
+        "If rows of tables stay rows, the types of the columns that the function adds or changes: "
+        '`{score: float32, embedding: "list<float32>"}`. It gets and returns rows as dicts of '
+        "values.",
         check=_columns,
     )
 
@@ -264,30 +267,34 @@ class _Function(PayloadStep, frozen=True):
     )
     args: dict[str, Any] = option(
         dict[str, Any],
-        "Named arguments: of a class when it is made, else of each call.",
+        "Named arguments: for a class when an object is made, for a function in each call.",
         default={},
     )
     decode: dict[str, str] = option(
         dict[str, Decoder],
-        "What is not to come as bytes: `{jpg: pil}`. Returned images, arrays and objects are "
-        "encoded by their extension.",
+        "The decoders of members that the function does not get as bytes: `{jpg: pil}`. Returned "
+        "images, arrays and objects are encoded by their extension.",
         default={},
         check=lambda given: dict(sorted(given.items())),
     )
-    drop: tuple[str, ...] = drop_option("Extensions that are left out of what it returns.")
+    drop: tuple[str, ...] = drop_option(
+        "Extensions of members that are left out of returned samples."
+    )
     seed: str = option(
-        str | int, "Another seed, another `rng`. Default: 0.", default="0", check=str
+        str | int, "Another seed gives another `rng`. Default: 0.", default="0", check=str
     )
-    timeout: float = timeout_option(300.0, "For each call: `45s`, `5m` (default).")
+    timeout: float = timeout_option(
+        300.0, "The time limit for each call, such as `45s`. Default: `5m`."
+    )
     concurrency: int | None = concurrency_option(
-        "Processes of this step in the whole job at most: a number, or [least, most]. Default: one "
-        "for each worker."
+        "The most processes of this step in the whole job: a number, or [least, most]. Default: "
+        "one for each worker."
     )
-    resources: ResourceOptions | None = resources_option("What each of its processes has.")
+    resources: ResourceOptions | None = resources_option("The resources of each process.")
     batch_size: int | None = option(
         Annotated[int, Ge(1)],
-        "The function gets a list of so many samples (the last ones of a shard: fewer), and "
-        "returns as many results. They must not depend on which samples come together.",
+        "The function gets a list of this many samples (fewer at the end of a shard), and returns "
+        "as many results. A result must not depend on the other samples of the list.",
     )
 
     @property
@@ -321,22 +328,24 @@ class Map(_Function, frozen=True):
 
     kind: ClassVar[str] = "map"
     summary: ClassVar[str] = (
-        "Have a Python function make another record of each one: package.module:name."
+        "Call a Python function that makes another record of each record: package.module:name."
     )
 
     columns: dict[str, str] | None = _columns_option()
 
 
 class FlatMap(_Function, frozen=True):
-    """Makes any number of samples of each sample."""
+    """Makes any number of samples from each sample."""
 
     kind: ClassVar[str] = "flat_map"
-    summary: ClassVar[str] = "Have a Python function make any number of records of each one."
+    summary: ClassVar[str] = (
+        "Call a Python function that makes any number of records of each record."
+    )
 
     keys: str = option(
         str,
-        "Keys of what it returns, a list of samples: `{key}/{i:04d}`. Default: `{key}-{i}`. A "
-        "sample with another `__key__` than it was given has that.",
+        "The template of the keys of the returned samples: `{key}/{i:04d}`. Default: `{key}-{i}`. "
+        "A returned sample with another `__key__` than the given sample keeps its `__key__`.",
         default="{key}-{i}",
         check=_keys,
     )

@@ -114,7 +114,7 @@ def _shard_name(records: RecordTable, *, apart: bool) -> bytes:
 def _input_name(records: RecordTable) -> bytes:
     if not records.input:
         raise TransformError(
-            "rekey: {input} is the name of an input, and this job has one without a name",
+            "rekey: {input} is the name of an input, and the input of this job has no name",
             hint="name them: inputs: [{name: web, input_bck: ...}]; or leave {input} out",
         )
     return records.input.encode()
@@ -244,11 +244,11 @@ class JoinKey(Step, frozen=True):
     by: tuple[tuple[str, str], ...]
 
     kind: ClassVar[str] = "join"
-    summary: ClassVar[str] = "Give records what they are joined by as their key."
+    summary: ClassVar[str] = "Give each record the value by which it is joined as its key."
 
     @property
     def options(self) -> Any:
-        """What records are joined by, for each input."""
+        """For each input, the value by which its records are joined."""
         return dict(self.by)
 
     def apply(self, records: RecordTable) -> RecordTable:
@@ -262,8 +262,8 @@ class JoinKey(Step, frozen=True):
 
 
 def join_expression(text: str) -> Expression:
-    """The expression for ``by: text``, where that is not ``key`` or ``stem``. ``OptionError`` if
-    it is none."""
+    """The expression for ``by: text``, where ``text`` is not ``key`` or ``stem``. ``OptionError``
+    if it is no expression."""
     from dsort.expressions.expression import Expression
 
     return Expression.of(text, wanted="")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def compiled(text: str) -> Expression:
-    """The expression of a step or a rule. ``OptionError`` if it is none."""
+    """The expression of a step or a rule. ``OptionError`` if ``text`` is no expression."""
     from dsort.expressions.expression import compiled_expression
 
     return compiled_expression(text)
@@ -48,8 +48,8 @@ class Filter(Step, frozen=True):
 
     kind: ClassVar[str] = "filter"
     summary: ClassVar[str] = (
-        "Keep the records of which an expression is true, in CEL: of key, shard, input, ordinal, "
-        'size("jpg"), has("cls"), and of members: json.score, cls, txt, '
+        "Keep the records for which an expression in CEL is true. It may use key, shard, input, "
+        'ordinal, size("jpg"), has("cls"), and members: json.score, cls, txt, '
         'text("tag"), number("score"), json("meta").'
     )
     bare: ClassVar[str] = "condition"
@@ -108,8 +108,9 @@ class _KeyList(Step, frozen=True):
     )
     file: FileLocation | None = option(
         FileLocation,
-        "Where they are, one a line: a path (relative to the spec file, if the spec is one), an "
-        "http(s) URL, or, in specs of your own machine, an object such as s3://bucket/keys.txt.",
+        "The file with the keys, one a line: a path (relative to the spec file, if the spec is "
+        "one), an http(s) URL, or, in specs of your own machine, an object such as "
+        "s3://bucket/keys.txt.",
     )
     found: bytes | None = None
 
@@ -186,18 +187,19 @@ class Sample(Step, frozen=True):
 
     fraction: float = option(
         Annotated[float, Ge(0), Le(1)],
-        "Of the records, from 0 to 1. A smaller fraction keeps some of those that a larger keeps.",
+        "The fraction of the records that stay, from 0 to 1. A larger fraction keeps all records "
+        "that a smaller fraction keeps.",
         required="0.1 keeps a tenth",
     )
     by: str = option(
         Literal["key", "record"],
-        "What is drawn by lot. key (default): records of one key stay or go together, whatever "
-        "shard they are in. record: each record, by its key and its shard.",
+        "The unit of the draw. key (default): all records with one key stay or go together, in any "
+        "shard. record: each record is drawn by its key and its shard.",
         default="key",
     )
     seed: str = option(
         str | int,
-        "Another seed keeps other records. Default: 0. It has nothing to do with a shuffle's.",
+        "Another seed keeps other records. Default: 0. It is independent of a shuffle's seed.",
         default="0",
         check=str,
     )
@@ -227,7 +229,7 @@ class _Range(NamedTuple):
 
 
 def _range_of(text: str) -> _Range:
-    """The numbers of a slice, written as in Python. ``OptionError`` if it is none."""
+    """The numbers of a slice, written as in Python. ``OptionError`` if ``text`` is no slice."""
     match = _SLICE.fullmatch(text)
     if match is None:
         raise OptionError(
