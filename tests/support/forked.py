@@ -1,9 +1,9 @@
-"""Processes of Python as forks of one process that has loaded what they load: a fresh interpreter
-takes half a second of a processor and more for that, and tests begin hundreds of them.
+"""Python processes as forks of one process that has loaded their modules. A fresh interpreter takes
+half a second of a processor or more to load them, and tests begin hundreds of processes.
 
-They are processes like any other: children of the process that asks, each in a session of its own,
-with the environment and the directory that they are given. Only what ``/proc`` tells of them
-(command line, environment) is that of the process that was forked.
+A fork is an ordinary process: a child of the process that asks, in a session of its own, with the
+given environment and directory. Only its command line and environment in ``/proc`` are those of the
+process that was forked.
 
 ``python -m tests.support.forked`` is the process that is forked.
 """
@@ -40,13 +40,13 @@ _nurseries: dict[str, Nursery] = {}
 
 
 def end_nurseries() -> None:
-    """End the processes that others are forks of. What was begun goes on."""
+    """End the processes of which others are forks. The forks continue."""
     while _nurseries:
         _nurseries.popitem()[1].close()
 
 
 class Forked(ForkedProcess):
-    """A process that was forked, with what is used of ``subprocess.Popen``."""
+    """A process that was forked, with those methods of ``subprocess.Popen`` that are used."""
 
     def __init__(self, pid: int) -> None:
         self.returncode = None
@@ -54,12 +54,13 @@ class Forked(ForkedProcess):
         self._one_at_a_time = threading.Lock()
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while the process runs."""
         with self._one_at_a_time:
             return super().poll()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end, no longer than so; its exit code. ``TimeoutExpired``."""
+        """Wait at most ``timeout_s`` for the end of the process. Returns its exit code. Raises
+        ``TimeoutExpired``."""
         with contextlib.suppress(ProcessLookupError):  # its parent has waited for it
             ends = os.pidfd_open(self.pid)
             try:
@@ -73,21 +74,21 @@ class Forked(ForkedProcess):
             return super().wait()
 
     def send_signal(self, number: int) -> None:
-        """Nothing if it has ended."""
+        """Send a signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def _wait(self, flags: int) -> int | None:
         try:
             return super()._wait(flags)
-        except ChildProcessError:  # a test has waited for it: subprocess.Popen says the same
+        except ChildProcessError:  # a test has waited for it: subprocess.Popen returns 0, too
             self.returncode = 0
             return 0
 
 
 class Nursery:
-    """Begins processes. ``loaded``: modules that the process loads which is forked; ``name``: what
-    it is called. It begins when a process is first asked for."""
+    """Begins processes as forks of one process, which begins with the first request. ``loaded``:
+    the modules that this process loads; ``name``: its name."""
 
     def __init__(self, loaded: Sequence[str], name: str) -> None:
         self._loaded = loaded
@@ -98,12 +99,12 @@ class Nursery:
 
     @staticmethod
     def called(name: str, loaded: Sequence[str]) -> Nursery:
-        """The one of this process that is called ``name``."""
+        """The nursery ``name`` of this process."""
         return _nurseries.setdefault(name, Nursery(loaded, name))
 
     @classmethod
     def here(cls, name: str) -> Nursery:
-        """One whose process is a fork of this one, which has one thread."""
+        """A nursery whose process is a fork of this process, which must have only one thread."""
         ours, theirs = _links()
         if not os.fork():
             ours.close()
@@ -119,7 +120,8 @@ class Nursery:
 
     @property
     def descriptor(self) -> int:
-        """Of the link to the process that is forked, of one that is ``here``."""
+        """The descriptor of the link to the process that is forked, in a nursery that ``here``
+        made."""
         assert self._link is not None
         return self._link.fileno()
 
@@ -131,8 +133,8 @@ class Nursery:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Forked:
-        """Have a process call ``become`` (``module:function``) with ``descriptors``, this process's
-        number, and ``given``, which JSON can express. That never returns."""
+        """Begin a process that calls ``become`` (``module:function``), which never returns. The
+        arguments are ``descriptors``, the id of this process, and ``given`` (JSON values)."""
         request = {
             "become": become,
             "given": given,
@@ -141,14 +143,14 @@ class Nursery:
             "parent": os.getpid(),
             "path": sys.path,
         }
-        # It is the process that adopts: two threads would end that for each other.
+        # Adoption is a setting of the process: of two threads, one would end it for the other.
         with self._one_at_a_time, _adopting():
             ours = self._link or self._begin()
             socket.send_fds(ours, [json.dumps(request).encode()], list(descriptors))
             return Forked(int(ours.recv(32)))
 
     def close(self) -> None:
-        """Nothing can be begun any more. What was begun goes on."""
+        """Begin no more processes. Processes that were begun continue."""
         if self._link is not None:
             self._link.close()
         if self._process is not None:
@@ -171,18 +173,18 @@ class Nursery:
 
 
 def become_command(descriptors: list[int], *keep: int) -> None:
-    """Have a session of one's own, ``descriptors`` for standard output, standard error and, unless
-    nothing is to be read, standard input, and no others but ``keep``."""
+    """Begin a session. ``descriptors`` become standard output, standard error and, if there is a
+    third, standard input. All others but ``keep`` are closed."""
     os.setsid()
     output, error, *given = descriptors
     for stream, number in enumerate(
         [*(given or [os.open(os.devnull, os.O_RDONLY)]), output, error]
     ):
         os.dup2(number, stream)
-    # A process that kept the link of its nursery would keep that from ending.
+    # The nursery cannot end while one of its processes has its link open.
     for number in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number not in keep:
-            with contextlib.suppress(OSError):  # that of the listing itself
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(number)
 
 
@@ -196,7 +198,7 @@ def _links() -> tuple[socket.socket, socket.socket]:
 
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
-    """Meanwhile, processes below this one whose parents end become its children."""
+    """In this block, descendants of this process whose parents end become its children."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -206,7 +208,7 @@ def _adopting() -> Iterator[None]:
 
 
 def _serve(link: socket.socket) -> None:
-    """Fork a process whenever one is asked for, until the last request."""
+    """Fork a process for each request, until the link is closed."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(link, REQUEST_BYTES_MAX, DESCRIPTORS_MAX)
         if not data:
@@ -218,7 +220,8 @@ def _serve(link: socket.socket) -> None:
 
 
 def _fork(request: dict[str, Any], descriptors: list[int]) -> int:
-    """By a process between, which ends: so the new one becomes a child of who asks."""
+    """Fork by an intermediate process, which ends: so the new process becomes a child of the
+    process that asks."""
     told, tell = os.pipe()
     waits, goes = os.pipe()
     between = os.fork()
@@ -228,7 +231,7 @@ def _fork(request: dict[str, Any], descriptors: list[int]) -> int:
             os.write(tell, str(pid).encode())
             os._exit(0)
         os.close(goes)
-        os.read(waits, 1)  # nothing: until the process between has ended
+        os.read(waits, 1)  # returns once the intermediate process has ended
         _become(request, descriptors)
     os.waitpid(between, 0)
     pid = int(os.read(told, 32))

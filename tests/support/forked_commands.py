@@ -1,4 +1,4 @@
-"""Command lines in processes of their own, as forks of one process that has loaded what they load
+"""Command lines in processes of their own, as forks of one process that has loaded their modules
 (``forked``)."""
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LOADED = {
 def run_dsort(
     arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str = ""
 ) -> Ended:
-    """``python -m dsort ARGUMENTS``, to its end."""
+    """Run ``python -m dsort ARGUMENTS`` to its end."""
     return _run(COMMANDS, "become_dsort", arguments, cwd=cwd, env=env, stdin=stdin)
 
 
 def begin_command(become: str, *given: Any, **named: Any) -> Forked:
-    """Begin a process that has loaded what commands load (see ``Nursery.begin``)."""
+    """Begin a process that has loaded the modules of commands (see ``Nursery.begin``)."""
     return Nursery.called(COMMANDS, LOADED[COMMANDS]).begin(become, *given, **named)
 
 
 def run_pytest(arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Ended:
-    """``python -m pytest ARGUMENTS``, to its end."""
+    """Run ``python -m pytest ARGUMENTS`` to its end."""
     return _run(PYTESTS, "become_pytest", arguments, cwd=cwd, env=env)
 
 

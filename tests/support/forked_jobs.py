@@ -1,5 +1,6 @@
-"""Services and processes of their jobs as forks of one process that has loaded what they load
-(``forked``). The jobs of such a service are forks, too, and so are the workers of such a job."""
+"""Services and processes of their jobs as forks of one process that has loaded their modules
+(``forked``). The jobs of a forked service are forks, too, and so are the workers of a forked
+job."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tests.support.children import FIRST_JOB, FIRST_WORKER
 from tests.support.forked import Forked, Nursery, become_command
 
 RLIMIT_RTTIME = 15
-"""Of processes that take turns in real time, which ours do not."""
+"""A limit for processes with real-time scheduling, which no process of the tests has: it serves as
+a mark that descendants inherit."""
 
 LOADED = (
     *("tests.support.forked_jobs", "dsort.service.hosting.job_main", "dsort.job.setup.tables"),
@@ -31,7 +33,7 @@ LOADED = (
 
 @contextlib.contextmanager
 def forked_jobs() -> Iterator[None]:
-    """Meanwhile, jobs of services in this process are forks."""
+    """In this block, jobs of services in this process are forks."""
     fresh = hosting_process.subprocess
     _begins_jobs(lambda: Nursery.called(FIRST_JOB, LOADED))
     try:
@@ -43,7 +45,7 @@ def forked_jobs() -> Iterator[None]:
 def begin_service(
     arguments: list[str], mark: int, *, env: Mapping[str, str], cwd: Path, log: IO[bytes]
 ) -> Forked:
-    """``dsort serve ARGUMENTS``. ``mark``: a limit of its that its descendants have as well."""
+    """Begin ``dsort serve ARGUMENTS``. ``mark``: a limit that its descendants inherit."""
     return Nursery.called(FIRST_JOB, LOADED).begin(
         *(f"{__name__}:become_service", arguments, mark),
         descriptors=[log.fileno()] * 2,
@@ -68,7 +70,7 @@ def become_service(
 
 
 def _begins_jobs(nursery: Callable[[], Nursery]) -> None:
-    """Have what ``nursery`` gives begin the jobs of this process."""
+    """Make the nursery that ``nursery`` returns begin the jobs of this process."""
 
     def begin(
         command: list[str],

@@ -1,5 +1,6 @@
-"""Worker processes of the jobs of a test's process, as forks of one process that has loaded what
-workers load (``forked``). They have the standard error that the test's process has at that moment.
+"""Worker processes of the jobs of a test's process, as forks of one process that has loaded the
+modules of workers (``forked``). A worker gets the standard error that the test's process has when
+the worker begins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ USUAL = local.BOOTSTRAP
 
 
 class _Begin:
-    """What stands for ``local._begin``."""
+    """Replaces ``local._begin``."""
 
     def __init__(self, nursery: Nursery) -> None:
         self.fresh = local._begin
@@ -34,7 +35,7 @@ class _Begin:
     def __call__(self, link: socket.socket) -> subprocess.Popen[bytes] | local.ForkedProcess:
         bootstrap = local.BOOTSTRAP
         fault = faults.fault_of(bootstrap)
-        if bootstrap != USUAL and not fault:  # a test has workers run something else
+        if bootstrap != USUAL and not fault:  # a test sets another program
             return self.fresh(link)
         return self._nursery.begin(
             f"{__name__}:become_worker",
@@ -58,13 +59,13 @@ def forked_workers() -> Iterator[None]:
 
 
 def begins_workers(nursery: Nursery) -> None:
-    """Have ``nursery`` begin the workers of this process's jobs."""
+    """Make ``nursery`` begin the workers of this process's jobs."""
     local._begin = _Begin(nursery)  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
 def fresh_workers() -> Iterator[None]:
-    """The body of a fixture: until it ends, workers are fresh interpreters after all."""
+    """The body of a fixture: until it ends, workers are fresh interpreters in place of forks."""
     begin = local._begin
     local._begin = getattr(begin, "fresh", begin)
     try:

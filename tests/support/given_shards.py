@@ -10,8 +10,8 @@ from tests.support.internals import ExtractTask, Task, TaskQueue
 
 
 class GivenShard(NamedTuple):
-    """``fetched``: what the worker had begun to fetch, ``follows``: what it is to fetch now; -1:
-    nothing."""
+    """``fetched``: the shard that the worker had begun to fetch; ``follows``: the shard that it
+    fetches now; -1: none."""
 
     fetched: int
     shard: int

@@ -1,5 +1,5 @@
-"""Jobs of a service that come to a halt, and go on when a test wants them to: something to watch,
-to stop, to wait for in vain."""
+"""Jobs of a service that halt until a test lets them continue, for tests that watch, stop or wait
+for a running job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.support.service_process import ServiceProcess, await_that
 @contextlib.contextmanager
 def holding(faults: Path, service: ServiceProcess | None = None) -> Iterator[None]:
     """The next job of a service with ``points_environment(faults)`` stops before it creates its
-    first output shard. In the end jobs of ``service`` go on, or they would be in others' way."""
+    first output shard. At the end of the block, jobs of ``service`` continue, because a halted job
+    would block other tests."""
     arm(faults, PointFault("create:start", 1, "stop"))
     try:
         yield
@@ -33,7 +34,7 @@ def held_workers(service: ServiceProcess) -> list[psutil.Process]:
 
 
 def let_go(workers: list[psutil.Process]) -> None:
-    """Let the job go on."""
+    """Let the job continue."""
     for each in workers:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.send_signal(signal.SIGCONT)

@@ -1,4 +1,5 @@
-"""A web server that hooks can call, and a program for them to run: both keep what they get."""
+"""A web server that hooks can call, and a program for them to run. Both keep each notice that they
+receive."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class _Handler(QuietHandler):
         self.end_headers()
 
     def _drip(self) -> None:
-        """Answer with a header line now and then, for ever, as far as the client can tell."""
+        """Answer with one header line after the other, until the client closes the connection."""
         try:
             self.wfile.write(b"HTTP/1.1 200 OK\r\n")
             while not self.server.ended.wait(0.02):
@@ -44,7 +45,7 @@ class _Handler(QuietHandler):
 
 class HookServer(LocalServer):
     """``notices``: the documents of all requests; ``statuses``: the next answers, then 204;
-    ``cut``: whether the client had enough of an answer that drips (``DRIP``)."""
+    ``cut``: whether the client has closed the connection during an endless answer (``DRIP``)."""
 
     def __init__(self) -> None:
         super().__init__(_Handler)

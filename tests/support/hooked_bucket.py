@@ -93,7 +93,7 @@ class HookedBucket:
         return self.around("stage", known_as, stage)
 
     def free_bytes(self) -> int | None:
-        """No other writer comes in between here."""
+        """Not passed through ``around``: no other writer can come in between."""
         return self.inner.free_bytes()
 
     def local_path(self, name: str) -> Path | None:
@@ -101,7 +101,7 @@ class HookedBucket:
 
 
 class _Hooked(ClosesOnExit):
-    """What is open, in both directions."""
+    """An open object, for reading or for writing."""
 
     def __init__(self, opened: ReadObject | StagedObject) -> None:
         self._opened = opened
@@ -136,8 +136,8 @@ class HookedReadObject(_Hooked):
 
 
 class HookedStagedObject(_Hooked):
-    """A staged object of a :class:`HookedBucket`. ``name``: what it will be published as, or its
-    token where that is not known."""
+    """A staged object of a :class:`HookedBucket`. ``name``: the name under which it will be
+    published, or its token if that name is unknown."""
 
     def __init__(self, inner: StagedObject, owner: HookedBucket, name: str) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Jobs that a dispatcher in this process runs, in real processes, and what tests ask about them."""
+"""Jobs that a dispatcher in this process runs, in real processes, and their state for tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Hosting:
         self.dispatcher: Dispatcher | None = None
 
     def start(self, **timing: float) -> Dispatcher:
-        """Begin to run what is in the queue."""
+        """Start a dispatcher, which runs the jobs in the queue."""
         self.dispatcher = Dispatcher(
             self.config, self.database, timing=Timing(**{"look_s": 0.1, **timing})
         )
@@ -55,7 +55,8 @@ class Hosting:
         self.dispatcher = None
 
     def submit(self, case: Case | str = "shuffle", **more: Any) -> str:
-        """Put a job into the queue; its id. The inputs are there, the bucket is ``out``."""
+        """Put a job into the queue, and return its id. Its inputs exist, its output bucket is
+        ``out``."""
         case = CASES[case] if isinstance(case, str) else case
         prepare(self.root, case)
         spec = with_seed(parse_spec(case.spec).spec)
@@ -85,7 +86,7 @@ class Hosting:
         return self.row(job_id)
 
     def process(self, job_id: str, attempt: int = 1) -> psutil.Process:
-        """The process that runs the attempt, once it has said so."""
+        """The process that runs the attempt, once the job's row names it."""
 
         def found() -> psutil.Process | None:
             row = self.row(job_id)
@@ -101,15 +102,15 @@ class Hosting:
         await_that(lambda: process.status() == psutil.STATUS_STOPPED, WAIT_S)
 
     def suspend(self, process: psutil.Process) -> None:
-        """Suspend a job's process while it writes nothing to the database, or no other process
-        could."""
+        """Suspend a job's process at a moment when it writes nothing to the database. Otherwise no
+        other process could write."""
         with self.database.writing() as connection:
             connection.execute(text("SELECT 1"))
             process.suspend()
         self.until_stopped(process)
 
     def held(self, job_id: str, attempt: int = 1) -> tuple[psutil.Process, psutil.Process]:
-        """(the job's process, the worker that has stopped in it), once that is so."""
+        """(the job's process, its worker that has stopped), once a worker has stopped."""
         process = self.process(job_id, attempt)
 
         def stopped() -> psutil.Process | None:
@@ -127,7 +128,7 @@ class Hosting:
         return [dict(each.data) for each in found if each.kind == kind]
 
     def reasons(self, job_id: str) -> list[str]:
-        """Why there was another attempt, of each but the first."""
+        """The reason of each attempt but the first."""
         running = [each for each in self.events(job_id, "state") if each["state"] == "running"]
         return [each["reason"] for each in running if "reason" in each]
 
@@ -142,8 +143,9 @@ def hosting(
     **config: Any,
 ) -> Iterator[Hosting]:
     """A database and its first dispatcher. ``points``: the faults that job processes meet.
-    ``fresh``: these are interpreters of their own, and no forks. In the end all processes of jobs
-    are killed, and none is left as a zombie: other tests of this process count its children."""
+    ``fresh``: job processes are fresh interpreters, and no forks. At the end of the block, all
+    processes of jobs are killed, and none is left as a zombie: other tests of this process count
+    its children."""
     before = set(children_here())
     for name, value in points_environment(points).items():
         monkeypatch.setenv(name, value)

@@ -1,7 +1,7 @@
 """A stand-in for the Hugging Face Hub, as a process of its own: its API, and the server of bytes to
-which it sends readers of large files on.
+which it redirects readers of large files.
 
-It is made by the documentation of the Hub: pages of a listing by the header ``Link``, facts of a
+It follows the documentation of the Hub: pages of a listing by the header ``Link``, facts of a
 file in ``X-Linked-ETag``, ``X-Linked-Size`` and ``X-Repo-Commit``, errors in ``X-Error-Code``, and
 limits of requests in ``RateLimit``. A :class:`Hub` writes the directory that it serves: files of a
 commit in ``USER/NAME/COMMIT/``, branches in ``USER/NAME/refs.json``, faults in ``faults.json``.
@@ -27,7 +27,7 @@ from tests.support.local_servers import LocalServer, QuietHandler, process_of_tw
 TOKEN = "hf_" + "T" * 34
 PAGE_ENTRIES = 4
 LARGE_BYTES = 100
-"""Files from here on are kept as Git LFS, whose bytes are on the other server."""
+"""Files of at least this size are kept as Git LFS: their bytes are on the other server."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Hub:
         return digest.hexdigest()
 
     def misbehave(self, **faults: Any) -> None:
-        """From now on; see :class:`_Api` and :class:`_Data`. Without any: behave."""
+        """Set ``faults`` from now on (see :class:`_Api` and :class:`_Data`), in place of all
+        others."""
         _write(self.directory / "faults.json", faults)
 
     def forget_requests(self) -> None:
@@ -75,7 +76,7 @@ class Hub:
         return [each for each in found if kind in ("", each["kind"])]
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """The environment variables with which a process has access."""
         return {"HF_ENDPOINT": self.endpoint_url, "HF_TOKEN": TOKEN}
 
 
@@ -91,7 +92,7 @@ def _write(path: Path, value: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(value))
-    beside.replace(path)  # the server may read it at this moment: all of the one or the other
+    beside.replace(path)  # the server may read the file now: all of the old one or of the new
 
 
 @contextmanager
@@ -139,7 +140,7 @@ class _Handler(QuietHandler):
             file.write(json.dumps(line) + "\n")
 
     def is_due(self, fault: str) -> bool:
-        """Whether the fault, which is for a number of requests, is for this one."""
+        """Whether ``fault``, which strikes a number of requests, strikes this one."""
         with self.server.lock:
             left = _read(self.server.directory / "faults.json").get(fault, 0)
             if left:
@@ -182,9 +183,10 @@ class _Handler(QuietHandler):
 
 
 class _Api(_Handler):
-    """The Hub. ``faults`` for a number of requests: ``busy``, ``broken``. ``listing``: its entries;
-    ``endless``, ``same_page``, ``next_page`` (a URL). Of a file: ``loop``, ``moved_to`` (a URL),
-    ``commit``, ``linked_size``. ``revision``: the commit of any revision."""
+    """The Hub. Faults that strike a number of requests: ``busy``, ``broken``. Faults of listings:
+    ``listing`` (their entries), ``endless``, ``same_page``, ``next_page`` (a URL). Faults of files:
+    ``loop``, ``moved_to`` (a URL), ``commit``, ``linked_size``. ``revision``: the commit of any
+    revision."""
 
     def answer(self, path: str) -> None:
         api = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)/(revision|tree)/([^/]+)/?(.*)", path)
@@ -279,9 +281,9 @@ class _Api(_Handler):
 
 
 class _Data(_Handler):
-    """The server of bytes, which lets in those with a signed address alone. ``faults`` for a number
-    of requests: ``expired``, ``cut``. Others: ``no_ranges``, ``on_to`` (a URL), and by how many
-    bytes a range is wrong: ``longer_by``, ``shorter_by``, ``total_off``."""
+    """The server of bytes, which answers only requests for a signed address. Faults that strike a
+    number of requests: ``expired``, ``cut``. Others: ``no_ranges``, ``on_to`` (a URL), and by how
+    many bytes a range is wrong: ``longer_by``, ``shorter_by``, ``total_off``."""
 
     def answer(self, path: str) -> None:
         self.note("data")

@@ -62,12 +62,12 @@ from tests.support.internals import (
 
 @dataclass(frozen=True)
 class Moved:
-    """How payload is to move: what :func:`~dsort.pipeline.movement.choose_movement` would decide.
+    """A movement, in place of the choice of :func:`~dsort.pipeline.movement.choose_movement`.
 
-    ``nodes``: the workers' scratch is in so many directories, and each worker sees its own only.
-    ``losses``: so many of them are lost on the way, at moments drawn with ``order_seed``;
-    ``losses_in``: only while tasks of that name are done, "": of any.
-    ``order_seed``: tasks are done, and their answers come, in an order drawn with it.
+    ``nodes``: the number of directories with the workers' scratch; each worker uses only one.
+    ``losses``: so many nodes are lost during the job, at moments drawn with ``order_seed``.
+    ``losses_in``: they are lost only while tasks of that name are done; "": any tasks.
+    ``order_seed``: draws the order in which tasks are done and answered.
     ``hops``: under ``range``, whether headers are read one by one.
     ``values_stay``: False for tables whose long values are spilled even if the inputs are mapped.
     """
@@ -85,7 +85,7 @@ class Moved:
 
 
 class InlineExchange:
-    """Answers by what could be sent: requests and answers are pickled."""
+    """Answers requests as if they were sent: requests and answers are pickled."""
 
     def __init__(self, stores: dict[str, IndexStore]) -> None:
         self._stores = stores
@@ -98,7 +98,7 @@ class InlineExchange:
 
 
 class InlineRuntime:
-    """Workers in this process; each task goes to another one than the task before."""
+    """Workers in this process; each task goes to another worker than the task before it."""
 
     name = "inline"
 
@@ -126,7 +126,7 @@ class InlineRuntime:
         return ""
 
     def start(self, setup: WorkerSetup, workers: int) -> None:
-        """``nodes`` directories; the workers are dealt out to them."""
+        """Make ``nodes`` directories, and divide the workers among them."""
         self._setup = setup
         nodes = [self._make_home() for _ in range(self._moved.nodes)]
         for number in range(workers):
@@ -152,7 +152,7 @@ class InlineRuntime:
         return Worker(self._setup, number, ScratchNodes(node, self._stores[node], exchange))
 
     def _lose_home(self, rng: random.Random) -> None:
-        """A node is lost, with its scratch and its workers; another takes its place."""
+        """Lose a node with its scratch and its workers; another node takes its place."""
         lost = rng.choice(list(self._stores))
         shutil.rmtree(self._stores.pop(lost).scratch.path)
         fresh = self._make_home()
@@ -217,7 +217,7 @@ class InlineRuntime:
 
 
 class _MovedFound(Found, kw_only=True):
-    """Makes a job move payload by the given movement, whatever would have been chosen."""
+    """Makes a job move payload by the given movement, and ignores the chosen one."""
 
     moved: Moved
     chosen: Movement = NO_MOVEMENT

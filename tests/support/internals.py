@@ -1,4 +1,4 @@
-"""The inside of the engine, as far as tests reach it: one place to change when it moves.
+"""The internal names of the engine that tests use. Only this file changes when such a name moves.
 
 Names are loaded when a test imports them, so that a test loads no more of the engine than it needs.
 """

@@ -165,7 +165,7 @@ def movements(draw: st.DrawFn) -> Moved:
     one node or several, some of which are lost."""
     nodes = draw(st.sampled_from([1, 1, 2, 3]))
     movement = draw(st.sampled_from(["map", "range", "spill", "spill", "spill"]))
-    # By range, whole pages are read: a buffer is of some.
+    # The movement range reads whole pages, so its buffers hold several.
     smallest = [3072, 4096, 8192] if movement != "range" else [RANGE_BUFFER_BYTES_MIN]
     return Moved(
         nodes=nodes,

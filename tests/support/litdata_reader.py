@@ -1,8 +1,8 @@
 """A LitData reader and writer, from the text of the format and not from dsort's code.
 
 A chunk is ``u32 n | u32 offset[n + 1] | items``, offsets counted from its first byte. An item is a
-u32 size of each leaf, and then the leaves. ``index.json`` lists the chunks of a directory, and says
-what the leaves are.
+u32 size of each leaf, and then the leaves. ``index.json`` lists the chunks of a directory, and the
+types of the leaves.
 """
 
 from __future__ import annotations

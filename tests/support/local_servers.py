@@ -25,7 +25,7 @@ class QuietHandler(BaseHTTPRequestHandler):
         self.send_error(501)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Write no log."""
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -46,7 +46,7 @@ class LocalServer(ThreadingHTTPServer):
         return f"http://{self.host}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients leave when they have enough."""
+        """Ignore errors: clients close connections before the end of an answer."""
 
 
 Server = TypeVar("Server", bound=LocalServer)
@@ -70,7 +70,8 @@ def serving(server: Server) -> Iterator[Server]:
 def process_of_two(
     module: str, directory: Path, env: Mapping[str, str]
 ) -> Iterator[tuple[int, str, str]]:
-    """A process that calls :func:`serve_two` over ``directory``: its id, and where both are."""
+    """A process that calls :func:`serve_two` over ``directory``: its id, and the URLs of both
+    servers."""
     directory.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(directory)],
@@ -90,7 +91,7 @@ def process_of_two(
 
 
 def serve_two(one: LocalServer, other: LocalServer) -> None:
-    """Answer until the end of the process, and say where."""
+    """Print the URLs of both servers, and answer requests until the end of the process."""
     # Both have listened since they were made: a client may connect before they serve.
     threading.Thread(target=other.serve_forever, daemon=True).start()
     os.write(1, f"{one.url} {other.url}\n".encode())

@@ -20,7 +20,7 @@ PETS = {
 WITH_CLASS = {
     name.replace(".jpg", ".cls"): b"%d" % ["ant", "bee", "cat"].index(name[:3]) for name in PETS
 }
-"""What an image folder of three classes has, and what is made for it."""
+"""The files of an image folder with three classes, and the members that a job adds to them."""
 
 
 def write_tree(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -54,7 +54,7 @@ def contents_out(root: Path, bucket: str = "out") -> dict[str, bytes]:
 
 
 def verified(root: Path, job_id: str) -> list[str]:
-    """What is wrong with a result in ``out``, and what it warns of."""
+    """The problems and warnings that a verification of a result in ``out`` reports."""
     manifest = (root / "out" / manifest_name(job_id)).read_bytes()
     report = api.verify(manifest, options=RunOptions(root=root))
     return [str(problem) for problem in report.problems] + list(report.warnings)

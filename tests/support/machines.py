@@ -1,4 +1,4 @@
-"""A machine whose clock and processes are as a test says, for leases."""
+"""A machine whose clock and processes a test sets, for leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FakeMachine(Machine):
         self.on_pause: Callable[[], None] = lambda: None
 
     def beside(self, host: str = "node-1", boot_id: str = "boot-1", pid: int = 200) -> FakeMachine:
-        """Another process, on this machine or another, at the same time."""
+        """Another process, on this machine or another, whose clock shows the same time."""
         other = FakeMachine(host, boot_id, pid)
         other.time_s = self.time_s
         return other

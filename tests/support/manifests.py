@@ -23,7 +23,7 @@ class _Spec:
 def manifest_bytes(
     *, spec: Mapping[str, Any], making: Mapping[str, Any] | None = None, **fields: Any
 ) -> bytes:
-    """The manifest with these fields (see ``Manifest``), of a job that made it so (``Making``)."""
+    """The manifest with these ``fields`` (see ``Manifest``) and these fields of ``Making``."""
     file = io.BytesIO()
     made = Making(**{"move": {"way": "map", "workers": 1}, "phase_seconds": {}, **(making or {})})
     manifest = Manifest(created="2026-01-01T00:00:00+00:00", spec=_Spec(spec), **fields)

@@ -6,7 +6,7 @@ A shard is ``u32 n | u32 offset[n + 1] | configuration (JSON) | samples``, littl
 count from the start of the file. A sample is a u32 size of each column whose size varies, then the
 values, in the order of the names of the columns.
 
-Whatever the text does not allow is `MdsError`: nothing is skipped and nothing is guessed.
+All that the text does not allow raises `MdsError`: nothing is skipped and nothing is guessed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ HASHLIB_NAMES = {
 
 
 class MdsError(AssertionError):
-    """What was read breaks a rule of the format."""
+    """A file breaks a rule of the format."""
 
 
 def samples_in(directory: Path) -> Iterator[dict[str, Any]]:
@@ -210,7 +210,7 @@ def samples_of(shard: Mapping[str, Any], data: bytes) -> list[dict[str, Any]]:
 def samples_of_shard(
     data: bytes, name: str = "a shard"
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The configuration that a shard holds, and its samples, by these bytes alone."""
+    """The configuration in a shard and its samples, read without the index."""
     demand(len(data) >= 8, f"{name} is too short for a header")
     (count,) = struct.unpack_from("<I", data)
     header_bytes = 4 + 4 * (count + 1)
@@ -269,7 +269,7 @@ def decode(encoding: str, value: bytes) -> Any:
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """``3,224,224``, as an encoding ``ndarray:uint8:3,224,224`` ends."""
+    """The shape ``3,224,224`` at the end of an encoding ``ndarray:uint8:3,224,224``."""
     return tuple(int(part) for part in text.split(","))
 
 

@@ -1,8 +1,8 @@
 """A writer of MDS shards, from the text of the format (version 2) and not from dsort's code.
 
 A shard is ``u32 n | u32 offset[n + 1] | config JSON | samples``, offsets counted from its first
-byte. A sample is a u32 size of each column that has no fixed one, and then the values of all
-columns in their order. Shards are read back by `mds_by_the_text`.
+byte. A sample is a u32 size of each column that has no fixed size, and then the values of all
+columns in their order. `mds_by_the_text` reads the shards again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def mds_shard(
     compression: str | None = None,
     hashes: Sequence[str] = (),
 ) -> bytes:
-    """The bytes of one shard, before the compression and the hashes that it says it has."""
+    """The bytes of one shard, whose configuration names this compression and these hashes. Neither
+    is applied."""
     names = sorted(columns)
     config = json.dumps(
         {

@@ -1,4 +1,4 @@
-"""A bucket in the memory of this process, for tests of whatever works on buckets."""
+"""A bucket in the memory of this process, for tests of code that works on buckets."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dsort.storage.bucket import (
 
 
 class _Memory(ClosesOnExit):
-    """What readers and staged objects share."""
+    """The common base of readers and staged objects."""
 
     def __init__(self, name: str, bucket: str) -> None:
         self._name = name
         self._bucket = bucket
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _copy(self, data: bytes | bytearray, buffer: memoryview, offset: int) -> None:
         buffer = buffer.cast("B")
@@ -61,7 +61,7 @@ class MemoryReadObject(_Memory):
         self._copy(self._data, buffer, offset)
 
     def forget(self) -> None:
-        """Memory is all there is."""
+        """Do nothing: there is no page cache."""
 
     def mapping(self) -> memoryview | None:
         return memoryview(self._data)
@@ -84,13 +84,13 @@ class MemoryStagedObject(_Memory):
             self._data[offset : offset + len(joined)] = joined
 
     def start_sync(self, offset: int, size_bytes: int) -> None:
-        """Nothing to begin."""
+        """Do nothing: there is no disk."""
 
     def sync(self) -> None:
-        """Memory never survives."""
+        """Do nothing: memory never survives a power cut."""
 
     def finish(self) -> str:
-        """Memory needs no receipt."""
+        """Return an empty receipt: memory needs none."""
         return ""
 
     def size_bytes(self) -> int:
@@ -101,11 +101,11 @@ class MemoryStagedObject(_Memory):
 
 
 class MemoryBucket:
-    """Objects in a dict (see :class:`~dsort.storage.bucket.Bucket`), for one process; of several
-    threads only ``write_new`` knows.
+    """Objects in a dict (see :class:`~dsort.storage.bucket.Bucket`), for one process. Only
+    ``write_new`` may be called by several threads at once.
 
-    ``room_bytes`` is how much fits in (None: no limit). It exists from the start unless
-    ``exists=False``; as with directories, nothing can be stored before ``create``.
+    ``room_bytes``: how many bytes fit into the bucket (None: no limit). The bucket exists from the
+    start unless ``exists=False``; as with directories, nothing can be stored before ``create``.
     """
 
     seals_on_finish = False
@@ -137,7 +137,7 @@ class MemoryBucket:
         wanted = encoded_prefix(prefix)
         internal = INTERNAL_PREFIX.encode()
         self._need_bucket()
-        # Copied: a test may store more while it lists.
+        # The list is copied first: a test may store more objects while it lists.
         known = {name: info for name, (info, _) in list(self._objects.items())}
         for token, data in self._staged.items():
             known[token] = ObjectInfo(token.decode(), len(data), 0, "")
@@ -158,7 +158,7 @@ class MemoryBucket:
         return MemoryReadObject(*self._get(name), self.uri)
 
     def pinned(self, info: ObjectInfo) -> None:
-        """Nothing of it is far away."""
+        """None: reads of memory need no pinned object."""
 
     def read(self, name: str) -> bytes:
         return self._get(name)[1]
@@ -199,7 +199,7 @@ class MemoryBucket:
     def publish(self, token: str, name: str, *, overwrite: bool, receipt: str = "") -> None:
         source, target = encoded_token(token), encoded_name(name)
         if source not in self._staged and self._published.get(source) == target:
-            return  # the reply of the call that did it was lost
+            return  # an earlier call has published it, and its reply was lost
         if source not in self._staged:
             raise ObjectNotFoundError(f"there is no {token} in bucket {self.uri}")
         if target in self._objects and not overwrite:
@@ -231,13 +231,13 @@ class MemoryBucket:
         kept = self._get(token)[1]
         self._put(encoded_name(name), kept)
         del self._objects[encoded_token(token)]
-        # The object that had taken its place is gone, and counts as published no more.
+        # The object that had replaced it is gone, and no longer counts as published.
         replaced = [token for token, at in self._published.items() if at == encoded_name(name)]
         for each in replaced:
             del self._published[each]
 
     def make_durable(self) -> None:
-        """Memory never survives."""
+        """Do nothing: memory never survives a power cut."""
 
     def discard(self, *token_prefixes: str, names: Collection[str] = ()) -> None:
         for prefix in token_prefixes:
@@ -259,7 +259,7 @@ class MemoryBucket:
         return None
 
     def need_room(self, size_bytes: int, name: str) -> None:
-        """``StorageFullError`` if ``size_bytes`` more do not fit in."""
+        """``StorageFullError`` if ``size_bytes`` more do not fit into the bucket."""
         free = self.free_bytes()
         if free is not None and size_bytes > free:
             raise StorageFullError(

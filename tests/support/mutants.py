@@ -1,8 +1,8 @@
-"""Damaged shards, and the judgement of what a whole job makes of one: it is refused clearly, or all
-that a reader of others finds in it comes out.
+"""Damaged shards ("mutants"), and a judge of a whole job over one: the job either refuses the shard
+with a clear error, or writes all records that another program reads in it.
 
-``python -m tests.support.mutants --kind .zip --rounds 1000`` tries many; what it finds goes to the
-directory ``--keep``.
+``python -m tests.support.mutants --kind .zip --rounds 1000`` tries many mutants, and stores those
+with a wrong outcome in the directory ``--keep``.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ WORDS = [
     for order in ("little", "big")
 ]
 TARGETS = ("same", ".tar")
-"""What a job makes of shards: the same again, or tars."""
+"""The containers that a job writes: the same as its input's, or tars."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``how``: refused, right, or what is wrong. ``text``: the error, or what differs."""
+    """``how``: "refused", "right", or the kind of fault. ``text``: the error, or the difference."""
 
     how: str
     text: str = ""
@@ -76,7 +76,7 @@ def _flip(data: bytearray, at: int, rng: random.Random) -> str:
 
 
 def _place(data: bytearray, rng: random.Random) -> int:
-    """A byte to damage: heads and ends are where most is said."""
+    """A byte to damage, mostly in the head or the end of a shard, which hold most fields."""
     end = len(data)
     near = rng.choice([end, end, 64, -64, 600])
     if near < 0:
@@ -116,7 +116,7 @@ def _damage(data: bytearray, rng: random.Random) -> str:
 
 
 def mutant(data: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """(what was done, the damaged shard)."""
+    """(description of the damage, damaged shard)."""
     changed, done = bytearray(data), []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         if changed:
@@ -125,8 +125,8 @@ def mutant(data: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def mutant_of(kind: Kind, whole: bytes, rng: random.Random) -> tuple[str, bytes]:
-    """A mutant of a shard of ``kind``. Where a codec is around it, every second one is damaged
-    within: a checksum finds nearly all that is damaged outside."""
+    """A mutant of a shard of ``kind``. If a codec is around the shard, every second mutant is
+    damaged inside of the codec: checksums find nearly all damage outside."""
     if not kind.codec or rng.random() < 0.5:
         return mutant(whole, rng)
     done, data = mutant(decoders()[kind.codec](whole), rng)
@@ -141,13 +141,13 @@ class _TimeIsUpError(Exception):
 
 
 class _Caught:
-    """Whatever the body raises: readers of others have errors of all kinds, and a bug of ours is
-    to be told, too."""
+    """Catches all exceptions of the body: other programs raise errors of all kinds, and a bug of
+    dsort is to be reported, too."""
 
     error: BaseException | None = None
 
     def __enter__(self) -> None:
-        """Nothing is caught yet."""
+        """Begin without an error."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self.error = error
@@ -155,7 +155,7 @@ class _Caught:
 
 
 def _read(reading: Callable[[], Reading]) -> Reading | str:
-    """What a reader finds, or how it refuses."""
+    """The records that ``reading`` returns, or the error with which it refuses."""
     caught = _Caught()
     found: Reading = []
     with caught:
@@ -182,7 +182,7 @@ def _in_time() -> Iterator[None]:
 
 
 def judge(kind: Kind, data: bytes, target: str, moved: Moved, **fields: Any) -> Verdict:
-    """Run a job over the shard ``data``, and compare."""
+    """Run a job over the shard ``data``, and compare its records with those of another reader."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
         root = Path(directory)
         (root / "in").mkdir()
@@ -256,7 +256,7 @@ def _judged_result(kind: Kind, data: bytes, output: str, written: list[bytes]) -
 
 
 def main() -> None:
-    """Try many mutants, and say what becomes of them."""
+    """Try many mutants, and print the verdicts."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", action="append", default=[])
     parser.add_argument("--rounds", type=int, default=200)

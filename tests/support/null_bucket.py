@@ -1,7 +1,8 @@
-"""A bucket that holds nothing: it lists shards that are not there, and counts what it is asked.
+"""A bucket without payload: it lists shards that do not exist, and counts requests.
 
-It behaves as an object store: no local paths, what is staged is sealed when it is finished. Small
-objects (specs, leases, reports) are kept, because their writers may read them again.
+It behaves as an object store: it has no local paths, and a staged object is sealed when it is
+finished. Small objects (specs, leases, reports) are kept, because their writers may read them
+again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dsort.storage.bucket import INTERNAL_PREFIX, Buffer, ObjectInfo, ReadObject
 from tests.support.memory_bucket import MemoryBucket, MemoryReadObject, MemoryStagedObject
 
 LIST_PAGE = 1000
-"""Objects a page of a listing has, of S3 and all that copy it."""
+"""The number of objects in a page of a listing, in S3 and stores like it."""
 KEPT_BYTES_MAX = 64 * 1024
 
 
 class _NullStaged(MemoryStagedObject):
-    """What is written to it is counted and forgotten."""
+    """A staged object that counts the bytes written to it, and keeps none."""
 
     def __init__(self, bucket: NullBucket, token: str) -> None:
         super().__init__(token, bytearray(), bucket)
@@ -46,7 +47,7 @@ class _NullStaged(MemoryStagedObject):
 class NullBucket(MemoryBucket):
     """``shards`` objects of ``shard_bytes`` each, named ``shard-0000000.tar`` and so on.
 
-    ``requests`` counts by kind what an object store would have been asked by this process:
+    ``requests`` counts the requests that this process would have sent to an object store, by kind:
     ``list`` (pages), ``head``, ``put``, ``complete`` (of an upload), ``delete``.
     """
 
@@ -158,7 +159,7 @@ class NullBucket(MemoryBucket):
 
     @staticmethod
     def _info(name: str, size_bytes: int) -> ObjectInfo:
-        """As S3 answers: an ETag of 32 hexadecimal digits, in quotes."""
+        """The info of an object as S3 returns it: its ETag has 32 hexadecimal digits in quotes."""
         return ObjectInfo(
             name, size_bytes, 1_700_000_000_000_000_000, f'"{hash(name) % 2**64:032x}"'
         )

@@ -19,7 +19,7 @@ TOKEN = ".dsort/job1/staged/0"
 NO_WAIT = RetryPolicy(tries_max=3, sleep=lambda _: None)
 SMALL = StoreLimits(
     requests_in_flight_max=8,
-    part_bytes=5 * MIB,  # S3 takes none that is smaller, but for the last one
+    part_bytes=5 * MIB,  # S3 accepts no smaller part, except the last one
     parts_in_flight_max=2,
     range_bytes=4 * MIB,
     tries_max=2,
@@ -36,7 +36,7 @@ def new_s3_bucket(
     limits: StoreLimits = SMALL,
     retry: RetryPolicy | None = None,
 ) -> S3Bucket:
-    """A bucket that was made just now. Credentials have to be in the environment."""
+    """A new bucket. Credentials have to be in the environment."""
     path = server.new_bucket_name() + (f"/{prefix}" if prefix else "")
     bucket = S3Bucket(
         BucketRef("s3", path, endpoint_url=server.endpoint_url),
@@ -53,7 +53,7 @@ def waiting(bucket: S3Bucket) -> list[str]:
 
 
 def upload(bucket: S3Bucket, name: str, data: bytes) -> str:
-    """Stage ``data``; the receipt."""
+    """Stage ``data``. Returns the receipt."""
     with bucket.stage(TOKEN, name=name, size_bytes=len(data)) as staged:
         for at in range(0, len(data), MIB):
             staged.write_at(at, [memoryview(data)[at : at + MIB]])
@@ -61,7 +61,8 @@ def upload(bucket: S3Bucket, name: str, data: bytes) -> str:
 
 
 def answer(bucket: S3Bucket, operation: str, statuses: list[int]) -> list[int]:
-    """Let the next requests of that kind be answered so, without being sent; what is left."""
+    """Answer the next requests of one kind with ``statuses``, without sending them. Returns the
+    list of statuses that are left."""
 
     def before_send(request: Any, **_: object) -> AWSResponse | None:
         if not statuses:
@@ -75,7 +76,7 @@ def answer(bucket: S3Bucket, operation: str, statuses: list[int]) -> list[int]:
 
 
 def count_requests(bucket: S3Bucket) -> list[str]:
-    """The kinds of requests that are made from now on."""
+    """A list to which the kind of each request from now on is appended."""
     made: list[str] = []
 
     def before_send(event_name: str, **_: object) -> None:

@@ -1,5 +1,5 @@
-"""Texts that no list, page or stream may fall over: half characters, controls, NUL, signs that
-write from right to left, what looks like markup or a format."""
+"""Texts with which no list, page or stream may fail: half characters, controls, NUL, marks of
+right-to-left text, texts that look like markup or a format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_plain(text: str) -> bool:
 
 
 def odd_texts(rng: random.Random, count: int) -> Iterator[str]:
-    """The odd texts, then random ones of the same stuff."""
+    """The odd texts, then random texts of the same characters."""
     yield from ODD_TEXTS
     signs = "".join(ODD_TEXTS) + "abc"
     for _ in range(count - len(ODD_TEXTS)):

@@ -1,4 +1,4 @@
-"""What the page cache has of a file."""
+"""The pages of a file that are in the page cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ FORGET_S_MAX = 5
 
 
 def cached_pages(path: Path) -> list[bool]:
-    """Which pages of a file the page cache has: to read them would fetch them."""
+    """For each page of a file, whether it is in the page cache. No page is read for this, because
+    a read would fetch it."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         view = np.frombuffer(mapped, np.uint8)
         pages = (ctypes.c_ubyte * -(-len(view) // mmap.PAGESIZE))()
@@ -26,7 +27,8 @@ def cached_pages(path: Path) -> list[bool]:
 
 
 def forget(path: Path) -> None:
-    """Let the page cache have nothing of a file: it may take several times, right after it came."""
+    """Remove a file from the page cache. For a file that was just written, this may take several
+    tries."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         until_s = time.monotonic() + FORGET_S_MAX

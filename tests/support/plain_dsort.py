@@ -1,7 +1,8 @@
-"""dsort once more, slowly: what a job must do, by plain Python over lists, for small shards.
+"""A second, slow dsort: the required result of a job over small shards, made by plain Python over
+lists.
 
-Nothing here is shared with the engine but XXH3. What it says is compared with what a job wrote,
-byte for byte.
+It shares only XXH3 with the engine. Tests compare its result with the result of a job, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Record:
 
 @dataclass
 class Outcome:
-    """What must come out: each output shard's name and records, and what is counted; or the classes
-    of the errors that the job may end with."""
+    """The required outcome: name and records of each output shard, and the counts of the report; or
+    the classes of errors with which the job may end."""
 
     shards: dict[str, list[Record]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -63,13 +64,13 @@ class Outcome:
 
 
 def expected(spec: Mapping[str, Any], shards: Mapping[str, Shard]) -> Outcome:
-    """What the job ``spec`` makes of ``shards``, which are in input order."""
+    """The required outcome of the job ``spec`` over ``shards``, which are in input order."""
     outcome = Outcome()
     config = spec.get("Config", {})
     records: list[Record] = []
     for ordinal, shard in enumerate(shards.values()):
         records += _extract(shard, ordinal, config, outcome)
-    _check_content(spec, records, outcome)  # those that the key map leaves out as well
+    _check_content(spec, records, outcome)  # also of records that the key map leaves out
     every = records
     records = _place(spec, config, records, outcome)
     if outcome.errors:
@@ -184,7 +185,7 @@ def _group(
 def _apart(
     group: Sequence[int], kept: Sequence[tuple[bytes, bytes, bool, Member]]
 ) -> list[list[int]]:
-    """The members of a group by record: a name that comes again begins another one."""
+    """The members of a group by record: a repeated name begins another record."""
     parts: list[list[int]] = [[]]
     for row in group:
         if kept[row][1] in [kept[before][1] for before in parts[-1]]:
@@ -205,7 +206,7 @@ def _stored(shard: Shard, name: bytes, member: Member) -> tuple[bytes, bytes, st
 def _place(
     spec: Mapping[str, Any], config: Mapping[str, Any], records: list[Record], outcome: Outcome
 ) -> list[Record]:
-    """Give each record its template under the external key map; leave out those without."""
+    """Give each record its template by the external key map. Records without one are left out."""
     if "ekm" not in spec:
         return records
     templates = list(spec["ekm"])
@@ -322,7 +323,8 @@ def _ordered(
 
 
 def _natural(key: bytes) -> tuple[list[tuple[int, int]], bytes]:
-    """Runs of digits as numbers, in the place where digits stand among bytes; then the key."""
+    """The key for natural order: bytes, with runs of digits as numbers that sort where digits sort;
+    then the key itself."""
     tokens = re.findall(rb"[0-9]+|[^0-9]", key, re.DOTALL)
     return [(48, int(t)) if t.isdigit() else (t[0], 0) for t in tokens], key
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST = 20_000
-"""Below it are the ports of Ray's workers, and those of well-known servers."""
+"""Ports below this one are used by Ray's workers and well-known servers."""
 
-_draw = random.SystemRandom()  # two processes of a run must not try the same ones
+_draw = random.SystemRandom()  # two processes of a run must not try the same ports
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that is free, and stays so: it is none of those that the system gives to
-    connections, and to servers that take any port. A thousand of them come and go while a server
-    begins, or is away for a while."""
+    """A port of 127.0.0.1 that is free, and stays free while a server starts or restarts: it lies
+    outside of the range from which the system gives ports to connections and to servers that take
+    any port."""
     end = int(EPHEMERAL.read_text().split()[0])
     while True:
         port = _draw.randrange(LOWEST, end) if end > LOWEST + 1000 else 0
