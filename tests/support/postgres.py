@@ -1,8 +1,8 @@
 """A real PostgreSQL for tests, from Debian's packages: it is started here and stopped by its pid.
 
 It listens on 127.0.0.1 alone, on a port that was free, admits no client without a random password,
-and keeps its files in a directory that goes with it. PostgreSQL refuses to run as root, so that
-root starts it as the user ``postgres`` that the package brings.
+and keeps its files in a directory that is removed at its end. PostgreSQL refuses to run as root, so
+root starts it as the user ``postgres``, which the package creates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ START_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 120
 POLL_SECONDS = 0.05
 SETTINGS: Mapping[str, str] = {
-    "fsync": "off",  # the machine may lose its power, these databases may then be lost
+    "fsync": "off",  # a power cut may destroy these databases
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "wal_level": "minimal",
@@ -53,7 +53,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A server that runs, and how to reach it."""
+    """A running server, and its address."""
 
     port: int
     password: str
@@ -61,12 +61,12 @@ class PostgresServer:
     log: Path
 
     def url(self, database: str, *, password: str | None = None) -> str:
-        """As ``--database`` and ``DSORT_DATABASE_URL`` have it."""
+        """The URL of a database, for ``--database`` and ``DSORT_DATABASE_URL``."""
         secret = self.password if password is None else password
         return f"postgresql://{OWNER}:{secret}@127.0.0.1:{self.port}/{database}"
 
     def run(self, statement: str, *, database: str = "postgres") -> list[list[Any]]:
-        """The rows of one statement, behind dsort's back."""
+        """The rows of one statement, which is run without dsort."""
         connection = pg8000.native.Connection(
             OWNER,
             host="127.0.0.1",
@@ -87,9 +87,9 @@ class PostgresServer:
         return self.url(name)
 
     def cleared_database(self) -> str:
-        """The URL of a database that has dsort's tables and nothing in them: always the same one,
-        since a new one takes ten times as long. Clients that are still connected to it are thrown
-        out."""
+        """The URL of a database with dsort's tables, which are empty. All calls use one database,
+        because a new one takes ten times as long. Clients that are still connected to it are
+        disconnected."""
         names = ", ".join(each.name for each in metadata.sorted_tables if each is not locks)
         self.run(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
@@ -107,8 +107,8 @@ class PostgresServer:
 
 
 def programs() -> Path:
-    """Where the newest installed server's programs are; Debian's package is installed if there are
-    none. ``CannotInstall`` where that does not work."""
+    """The directory of the newest installed server's programs. If there is none, Debian's package
+    is installed; ``CannotInstall`` if that fails."""
     found = _installed()
     if found is None:
         apt_install("postgresql")
@@ -125,8 +125,8 @@ def _installed() -> Path | None:
 
 @contextmanager
 def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
-    """Run a server until the end of the block. Raises whatever is wrong with it."""
-    # Not under pytest's own directory: its user alone may enter that.
+    """Run a server until the end of the block. Raises an error if it does not start."""
+    # Only the tests' user may enter pytest's own directory, so the server has another one.
     directory = Path(tempfile.mkdtemp(prefix="dsort-postgres-"))
     try:
         someone: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
 def _make_cluster(binaries: Path, directory: Path, password: str, someone: dict[str, Any]) -> None:
     secret = directory / "password"
     secret.write_text(password + "\n")
-    if someone:  # who may not read what the umask keeps to its writer
+    if someone:  # the umask makes the file unreadable for other users
         os.chown(secret, someone["user"], someone["group"])
     done = subprocess.run(
         [
@@ -191,15 +191,15 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C of the tests is not for it
+            start_new_session=True,  # Ctrl-C ends the tests, not the server
             **someone,
         )
     return process, port
 
 
 def _environment() -> dict[str, str]:
-    """What the server's programs see: no PGDATA, PGPORT and the like of the user who runs the
-    tests."""
+    """The environment of the server's programs, without PGDATA, PGPORT and the like of the user who
+    runs the tests."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 
 
@@ -225,7 +225,7 @@ def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes]) 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
-    process.send_signal(signal.SIGINT)  # "fast": clients are thrown out
+    process.send_signal(signal.SIGINT)  # "fast": clients are disconnected
     try:
         process.wait(STOP_SECONDS_MAX)
     except subprocess.TimeoutExpired:

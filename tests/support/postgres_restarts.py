@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, which goes away and comes back under the same address."""
+"""A PostgreSQL server of one test, which ends and starts again under the same address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_SECONDS_MAX = 120
 
 
 class RestartedServer:
-    """``server`` as it was started first; its ``pid`` is only that of the first time."""
+    """``server``: the server as it was started first, so its ``pid`` is that of the first start."""
 
     def __init__(self, binaries: Path, server: PostgresServer) -> None:
         self.server = server
@@ -30,7 +30,7 @@ class RestartedServer:
         self._again: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """End it; all clients are thrown out."""
+        """End the server; all clients are disconnected."""
         os.kill(self._pid(), signal.SIGINT)
         pid_file = self._home / "data" / "postmaster.pid"
         await_that(lambda: not pid_file.exists(), STOP_SECONDS_MAX)
@@ -38,7 +38,7 @@ class RestartedServer:
             self._again.wait(STOP_SECONDS_MAX)
 
     def kill(self) -> None:
-        """``kill -9``, it and all processes that it has begun."""
+        """Kill the server and all processes that it has begun, as ``kill -9`` does."""
         main = psutil.Process(self._pid())
         each = [main, *main.children(recursive=True)]
         for process in each:
@@ -52,7 +52,7 @@ class RestartedServer:
         return self.server.pid if self._again is None else self._again.pid
 
     def start(self) -> None:
-        """Begin again; it may take a moment until it answers."""
+        """Start the server again; it may take a moment until it answers."""
         command = [self._binaries / "postgres", "-D", self._home / "data"]
         for name, value in {**SETTINGS, "port": str(self.server.port)}.items():
             command += ["-c", f"{name}={value}"]  # type: ignore[list-item]
@@ -73,7 +73,7 @@ class RestartedServer:
             )
 
     def end(self) -> None:
-        """End what was begun again."""
+        """End the server if it was started again."""
         if self._again is not None and psutil.pid_exists(self._again.pid):
             self._again.send_signal(signal.SIGINT)
             self._again.wait(STOP_SECONDS_MAX)
@@ -87,7 +87,7 @@ def _lives(process: psutil.Process) -> bool:
 
 @contextmanager
 def restarted_server(binaries: Path) -> Iterator[RestartedServer]:
-    """One that runs, to be stopped and started by the test."""
+    """A running server, which the test may stop and start."""
     with postgres_server(binaries) as server:
         restarted = RestartedServer(binaries, server)
         try:

@@ -1,5 +1,6 @@
-"""What others publish of the files that they take, to judge ours by without a network: Kubernetes'
-API as lightkube has it, the schema of the Compose Specification, Grafana's model of a dashboard."""
+"""Published models of other programs' files, to check the files of ``cluster/`` without a network:
+Kubernetes' API (lightkube), the schema of the Compose Specification, Grafana's model of a
+dashboard."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ _PODS = "core/v1"
 
 
 def is_of_kubernetes(document: dict[str, Any]) -> bool:
-    """Whether Kubernetes itself knows the object: operators bring kinds of their own."""
+    """Whether the object is of a kind of Kubernetes itself: operators add kinds of their own."""
     group = document["apiVersion"].partition("/")[0]
     return "." not in group or group.endswith(".k8s.io")
 
 
 def check_kubernetes(document: dict[str, Any], kind: str = "") -> None:
-    """``ValueError`` names what is missing, of another type, or no field of an object of its
-    ``kind``: the object's own, or of a part of one (``PodTemplateSpec``)."""
-    import msgspec  # few tests want it
+    """``ValueError`` if a field is missing, has another type, or is no field of ``kind``: the kind
+    of the object, or that of a part of an object (``PodTemplateSpec``)."""
+    import msgspec  # few tests need it
 
     version = _PODS if kind else document["apiVersion"]
     group, _, number = (version if "/" in version else f"core/{version}").partition("/")
@@ -44,7 +45,8 @@ def check_compose(document: object) -> None:
 
 
 def check_dashboard(document: dict[str, Any]) -> None:
-    """``ValueError`` names what is no field of a dashboard, or another value in Grafana's words."""
+    """``ValueError`` names each key that is no field of a dashboard, and each value that Grafana's
+    model changes."""
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.models.dashboard import Dashboard
 
@@ -59,7 +61,7 @@ def _refuse_lost(document: object, back: object) -> None:
 
 
 def _lost(document: object, back: object, path: str) -> Iterator[str]:
-    """The paths of what is in ``document`` and did not come back."""
+    """The paths of values in ``document`` that are missing from ``back``, or differ there."""
     if isinstance(document, dict) and isinstance(back, dict):
         for name, value in document.items():
             if name not in back:

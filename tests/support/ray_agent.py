@@ -1,8 +1,8 @@
-"""What stands beside a raylet of the tests for Ray's agent of the dashboard, of which there is
-nothing where ``ray[default]`` is not installed: an interpreter that loads all of Ray. It says as
-much, and ends with the raylet.
+"""Replaces the dashboard agent that Ray begins beside each raylet. Without ``ray[default]`` the
+agent serves nothing, but it is an interpreter that loads all of Ray. This program reports that it
+has no ports, and ends with the raylet.
 
-It is run by itself: nothing of dsort is loaded here.
+It runs in a process of its own, and loads nothing of dsort.
 """
 
 import sys
@@ -19,7 +19,7 @@ def main(options: list[str]) -> None:
         part = path.with_name(f"{path.name}.part")
         part.write_text(str(NONE), encoding="ascii")
         part.rename(path)
-    sys.stdin.read()  # nothing: the raylet has the other end
+    sys.stdin.read()  # returns at the end of the raylet, which has the other end
 
 
 if __name__ == "__main__":

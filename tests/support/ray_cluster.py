@@ -1,5 +1,5 @@
-"""A Ray cluster of several nodes on this machine, whose scratch is not shared: each has its own
-directory, which goes with the node."""
+"""A Ray cluster of several nodes on this machine, whose scratch is not shared: each node has its
+own directory, which is removed with the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.ray_nodes import bare_nodes
 NODES = 3
 OBJECT_STORE_BYTES = 80 << 20
 UNUSED = {"include_log_monitor": False}
-"""What a node does without, for it takes half a second of CPU to start."""
+"""Options that turn off the log monitor, which takes half a second of CPU to start."""
 ZONES = "abc"
 HEALTH = {
     "health_check_initial_delay_ms": 0,
@@ -33,16 +33,17 @@ HEALTH = {
     "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
 }
-"""So that a node that is gone is known to be lost in two seconds, and one that says nothing in
-ten. (Ray's own settings: in half a minute.) Less, and nodes of a busy machine are lost."""
+"""With these settings, Ray counts a dead node as lost after two seconds, and a node that does not
+answer after ten (by default: half a minute). With shorter times, Ray loses nodes of a busy
+machine."""
 
 
 class Nodes:
-    """Three nodes of one CPU each that can host workers, and the head, which the test is connected
-    to and which cannot. A node is known by its id."""
+    """Three nodes of one CPU each, which can host workers, and the head, which cannot. The test is
+    connected to the head. Nodes are named by their ids."""
 
     def __init__(self, cluster: Any, directory: str, environment: Mapping[str, str]) -> None:
-        """``environment``: what is set for nodes, those too that come later."""
+        """``environment``: the environment of all nodes, including later ones."""
         self._cluster = cluster
         self._directory = directory
         self._environment = dict(environment)
@@ -63,16 +64,16 @@ class Nodes:
         return node_id
 
     def object_store_bytes(self) -> dict[str, int]:
-        """How much of the memory of each node's object store was ever used, by node id."""
+        """The number of bytes of each node's object store that were ever used, by node id."""
         nodes = [self._cluster.head_node, *self._by_zone.values()]
         return {node.node_id: _touched_bytes(_raylet(node).pid) for node in nodes}
 
     def spilled_objects(self) -> list[Path]:
-        """What Ray moved to disk for want of room in an object store."""
+        """The files of objects that Ray moved to disk because an object store was full."""
         return [p for p in Path(self._directory).rglob("ray_spilled_objects*/*") if p.is_file()]
 
     def heal(self) -> None:
-        """Put nodes in the place of those that were lost."""
+        """Replace lost nodes with new ones."""
         for zone in ZONES:
             if zone not in self._by_zone:
                 self._by_zone[zone] = self._cluster.add_node(
@@ -88,14 +89,14 @@ class Nodes:
         self._cluster.wait_for_nodes()
 
     def believed(self, node_id: str) -> bool:
-        """Whether Ray takes a node to be there."""
+        """Whether Ray counts a node as alive."""
         import ray
 
         return any(each["NodeID"] == node_id and each["Alive"] for each in ray.nodes())
 
     def silence(self, node_id: str) -> None:
-        """Have a node answer nothing more, as behind a broken network. Ray takes it to be there
-        until its health checks have failed for long enough; ``lose`` it in the end."""
+        """Make a node answer no more, as behind a broken network. Ray counts it as alive until its
+        health checks have failed for long enough. The test has to ``lose`` the node in the end."""
         (node,) = [node for node in self._by_zone.values() if node.node_id == node_id]
         _raylet(node).suspend()
 
@@ -119,7 +120,8 @@ def _raylet(node: Any) -> psutil.Process:
 
 
 def _touched_bytes(pid: int) -> int:
-    """Of the shared memory that a raylet has open: Linux gives it out when it is first written."""
+    """The bytes of a raylet's shared memory that were ever written: Linux allocates a page at the
+    first write."""
     touched = {0: 0}
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -138,7 +140,7 @@ class SharedCluster:
     points: Path
 
     def arm(self, *faults: PointFault) -> None:
-        """Have its workers meet these faults, and no others."""
+        """Make the cluster's workers meet these faults, and no others."""
         disarm(self.points)
         arm(self.points, *faults)
 
@@ -148,8 +150,8 @@ _ends = contextlib.ExitStack()
 
 
 def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
-    """The cluster that files of tests have in common, for it takes ten seconds to start. It is
-    ended before the first test that does without it (see ``tests/conftest.py``)."""
+    """The cluster that several test files share, because it takes ten seconds to start. It ends
+    before the first test that does not use it (see ``tests/conftest.py``)."""
     if not _clusters:
         points = directories.mktemp("points")
         with pytest.MonkeyPatch.context() as patched:
@@ -165,19 +167,19 @@ def shared_cluster(directories: pytest.TempPathFactory) -> SharedCluster:
 
 
 def end_shared_cluster() -> None:
-    """None of its processes is left then. It is no mistake if there is no cluster."""
+    """End the shared cluster, if there is one, with all of its processes."""
     _clusters.clear()
     _ends.close()
 
 
 @contextlib.contextmanager
 def exits_taken_back() -> Iterator[None]:
-    """The body may have nodes, which are ended when this process ends; after it, nothing is left to
-    be done then.
+    """Remove the ``atexit`` functions that Ray registers for the nodes of the body.
 
-    Ray never takes back what it has registered with ``atexit``, and nothing else keeps a node that
-    has ended, and its client of the GCS. Since Python 3.13, a fork of ``multiprocessing`` drops as
-    it begins what is registered: it would die of ending a client whose threads it does not have.
+    Ray never unregisters these functions, and only they keep a node that has ended and its client
+    of the GCS in memory. Since Python 3.13, a fork of ``multiprocessing`` clears the registered
+    functions at its start. Then it would destroy the client, whose threads it does not have, and
+    die.
     """
     from ray._private import node
 
@@ -197,7 +199,7 @@ def exits_taken_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nodes_here(environment: Mapping[str, str]) -> Iterator[Nodes]:
-    """A cluster that this process is connected to. ``environment``: of its nodes."""
+    """A cluster to which this process is connected. ``environment``: that of its nodes."""
     import ray
     from ray.cluster_utils import Cluster
 

@@ -1,8 +1,8 @@
-"""A Ray head as ``ray start --head`` makes it, and the environment in which its job server runs
-what ``ray job submit`` was given.
+"""A Ray head as ``ray start --head`` makes it, and the environment in which Ray's job server runs
+the command of ``ray job submit``.
 
-The job server itself takes packages that dsort does not (``ray[default]``), so that it is left out:
-what it does for a job's command is to set these variables and the current directory.
+The job server itself needs packages that dsort does not need (``ray[default]``), so it is left out:
+for a job's command, it sets these variables and the current directory.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RayHead:
     pid: int
 
     def job_environment(self, working_directory: Path, **more: str) -> dict[str, str]:
-        """What a submitted job finds set: ``ray/dashboard/modules/job/job_supervisor.py``, method
-        ``_get_driver_env_vars``. (There, the directory is the URI of an upload; Ray uploads it
-        as well if it is a path.)"""
+        """The environment of a submitted job, as the method ``_get_driver_env_vars`` in
+        ``ray/dashboard/modules/job/job_supervisor.py`` makes it. (There, the directory is the URI
+        of an upload; Ray also uploads a directory that is a path.)"""
         config = {
             "runtime_env": {"working_dir": str(working_directory)},
             "metadata": {"job_submission_id": "raysubmit_test", "job_name": "raysubmit_test"},
@@ -56,9 +56,9 @@ class RayHead:
 
 @contextmanager
 def ray_head(cpus: int) -> Iterator[RayHead]:
-    """Run a head until the end of the block; nothing of it is left then.
+    """Run a head until the end of the block, where all of its processes and files are removed.
 
-    Its ports are open to the network, as those of a cluster are, and locked with a token.
+    As in a cluster, its ports are open to the network, and need a token.
     """
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("DSORT_", "RAY_"))}
@@ -92,7 +92,7 @@ def ray_head(cpus: int) -> Iterator[RayHead]:
 
 
 def _read_until_started(process: subprocess.Popen[str]) -> list[str]:
-    """What it says up to the line that has its address."""
+    """The lines that the process prints, up to the line with its address."""
     assert process.stdout is not None
     said: list[str] = []
     for line in process.stdout:

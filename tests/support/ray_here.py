@@ -18,8 +18,8 @@ END_S_MAX = 60.0
 
 
 def ray_here() -> Iterator[Any]:
-    """The body of a fixture: the module ``ray``, connected to a Ray of four CPUs. None of its
-    processes is left in the end, not as a zombie either: other tests count their children."""
+    """The body of a fixture: the module ``ray``, connected to a Ray of four CPUs. In the end, none
+    of Ray's processes is left, not even as a zombie: other tests count their children."""
     with bare_nodes():
         yield from _ray_here()
 
@@ -34,7 +34,7 @@ def _ray_here() -> Iterator[Any]:
         ray.init(
             address="local",
             num_cpus=4,
-            num_gpus=2,  # for those that ask for some: there need be none
+            num_gpus=2,  # for workers that ask for some; Ray does not check that they exist
             include_dashboard=False,
             object_store_memory=80 << 20,
             log_to_driver=False,

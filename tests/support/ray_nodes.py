@@ -1,4 +1,4 @@
-"""Nodes of a Ray on this machine, for less: see ``ray_agent``."""
+"""Nodes of a Ray on this machine that start in less processor time: see ``ray_agent``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AGENT = "--dashboard_agent_command="
 
 @contextlib.contextmanager
 def bare_nodes() -> Iterator[None]:
-    """Meanwhile, nodes that this process begins have no agent of the dashboard, and no driver who
-    looks after logs and sizes of clusters: each loads all of Ray, too."""
+    """In this block, nodes that this process begins have no agent of the dashboard, no log monitor
+    and no autoscaler: each of these would load all of Ray."""
     from ray._private import node, services
 
     begin = services.start_ray_process

@@ -69,5 +69,5 @@ def rows_to_cut(
 
 
 def stored_only(records: int, members: int, entries: int, stored: int) -> int:
-    """The size of a file that has no head and no end."""
+    """The stored bytes: the size of a file that has no head and no end."""
     return stored

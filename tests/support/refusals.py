@@ -1,4 +1,4 @@
-"""Errors that tests expect: by class, by the fields that they carry, and by what they name."""
+"""Errors that tests expect: by class, by their fields, and by the names in their messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A finished job whose result a test can tamper with, in a way that nothing but the one lie shows.
+"""A finished job whose result a test can change in one place, so that only one check can find it.
 
-``rewrite`` puts a shard together again and makes the manifest agree with it, so that sizes, counts
-and checksums give nothing away and the check that is meant has to find it.
+``rewrite`` builds a shard again and makes the manifest agree with it. So sizes, counts and
+checksums agree, and only the check that a test is about can find the change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAPPED_BY_KEY: dict[str, Any] = {
 
 
 def kinds(report: VerifyReport) -> list[str]:
-    """What kinds of problems a report has, each once."""
+    """The kinds of problems in a report, each once."""
     assert report.problem_count >= len(report.problems)
     return sorted({problem.kind for problem in report.problems})
 
@@ -80,7 +80,7 @@ class FinishedJob:
         return [shard["name"] for shard in self.manifest["outputs"]]
 
     def verify(self, *, on_event: Callable[[Event], None] | None = None) -> VerifyReport:
-        """What ``dsort verify`` finds."""
+        """The report of ``dsort verify``."""
         return api.verify(
             self.manifest_path.read_bytes(),
             output_uri=self.outputs.as_uri(),
@@ -98,7 +98,7 @@ class FinishedJob:
         return found
 
     def rewrite(self, name: str, records: Iterable[Sequence[Stored]], end: bytes = END) -> None:
-        """Put other records into an output shard, and have the manifest say so."""
+        """Put other records into an output shard, and change the manifest accordingly."""
         records = list(records)
         members = [member for record in records for member in record]
         data = b"".join(member.raw for member in members) + end
@@ -113,7 +113,7 @@ class FinishedJob:
         self.edit(lambda manifest: _row(manifest, name).update(facts))
 
     def edit(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change the manifest; its totals add up again afterwards."""
+        """Change the manifest, and make its totals the sums over its shards."""
         manifest = self.manifest
         change(manifest)
         for what in ("records", "members", "payload_bytes", "file_bytes"):
@@ -144,13 +144,13 @@ def ordinary(root: Path, spec: Mapping[str, Any]) -> FinishedJob:
 
 
 def drop_last(job: FinishedJob) -> None:
-    """Leave the last record of all out."""
+    """Leave out the last record of the result."""
     name = job.names[-1]
     job.rewrite(name, job.records(name)[:-1])
 
 
 def swap_neighbours(job: FinishedJob) -> None:
-    """Let the first two records of the second output shard change places."""
+    """Swap the first two records of the second output shard."""
     name = job.names[1]
     first, second, *others = job.records(name)
     job.rewrite(name, [second, first, *others])

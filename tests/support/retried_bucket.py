@@ -1,4 +1,4 @@
-"""Any bucket, whose operations are tried again as the requests of an object store are."""
+"""A wrapper around any bucket that retries its operations, as requests to object stores are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ONCE = ("write_at", "finish")
 
 
 class RetriedBucket(HookedBucket):
-    """A bucket whose operations go through ``transport``. What is written to staged objects is
-    tried once."""
+    """A bucket whose operations go through ``transport``. Writes to staged objects are tried only
+    once."""
 
     def __init__(self, inner: Bucket, transport: Transport) -> None:
         super().__init__(inner)

@@ -1,8 +1,8 @@
 """The law of every runtime: :class:`RuntimeSuite` and :class:`OneRuntimeSuite`, to be run over each
 implementation.
 
-A test module subclasses it and gives a fixture ``make_runtime``: it makes runtimes that may host
-two workers, are not started, and obey the fixture ``stop``. They are closed after the test.
+A test module makes a subclass and defines a fixture ``make_runtime``, which makes runtimes that may
+host two workers, are not started, and obey the fixture ``stop``. They are closed after the test.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def files_below(directory: Path) -> list[Path]:
 
 
 class RuntimeSuite:
-    """What holds for processes and actors alike."""
+    """Laws of processes and actors alike."""
 
     workers: ClassVar = 2
-    """Where a test could do with one: a runtime whose workers are slow to start has one."""
+    """For tests that need only one worker: a subclass whose workers start slowly sets 1."""
 
     @pytest.fixture
     def stop(self) -> Iterator[StopFlag]:
@@ -233,9 +233,9 @@ class RuntimeSuite:
 
 
 class OneRuntimeSuite:
-    """What holds for a runtime whose workers stay as they were, so that one is enough.
+    """Laws whose tests leave the workers unchanged, so that all of them share one runtime.
 
-    A test module gives the fixture ``lasting``: a runtime with two workers, and its work.
+    A test module defines the fixture ``lasting``: a runtime with two workers, and its work.
     """
 
     @pytest.fixture
@@ -366,7 +366,7 @@ class OneRuntimeSuite:
         assert done_shards(list(runtime.run(tasks, workers_max=1))) == list(range(SHARDS))
         assert len(work.noted()) == SHARDS
         first, second = work.tasks(2)
-        # Were they done at the same time, the one that waits would not be the first to answer.
+        # If both were done at the same time, the task that waits would not answer first.
         waits = threading.Thread(target=release, args=(work,))
         tasks = [work.blocked(first), second]
         waits.start()

@@ -1,4 +1,4 @@
-"""What runtimes are given to do in tests: shards to extract, and tasks that wait, note or fail."""
+"""The work of runtimes in tests: shards to extract, and tasks that wait, take notes or fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHARDS = 12
 
 @dataclass
 class Work:
-    """Shards to extract, and what a worker needs for it. ``directory``: for a test's own files."""
+    """Shards to extract, and the set-up of a worker. ``directory``: for a test's own files."""
 
     directory: Path
     setup: WorkerSetup
@@ -62,8 +62,8 @@ class Work:
         return path
 
     def blocked(self, task: ExtractTask, mark: str = "") -> ExtractTask:
-        """``task``, which waits in the midst of things: the pipe ``reached`` can be read from then
-        on, and it goes on once ``released`` was opened to write."""
+        """``task``, which waits while it is done. From then on the pipe ``reached`` can be read;
+        the task continues once the pipe ``released`` is opened to write."""
         self.pipe(f"reached{mark}")
         self.pipe(f"released{mark}")
         return self.trapped(task, "block", f"reached{mark}", f"released{mark}")
@@ -117,7 +117,7 @@ def lasting_runtime(
 
 
 def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
-    """The shards that ``answers`` are about, each of which belongs to its task."""
+    """The shards of ``answers``. Checks that each answer belongs to its task."""
     found = []
     for task, done in answers:
         assert isinstance(task, ExtractTask)
@@ -129,7 +129,7 @@ def done_shards(answers: Sequence[tuple[object, object]]) -> list[int]:
 
 
 def release(work: Work, *marks: str) -> None:
-    """Let blocked tasks go on as soon as all of them wait."""
+    """Let blocked tasks continue once all of them wait."""
     for mark in marks or [""]:
         (work.directory / f"reached{mark}").read_bytes()
     for mark in marks or [""]:

@@ -1,11 +1,10 @@
-"""A stand-in for the S3 gateway of the Hugging Face Hub, as a process of its own before a real S3
-server.
+"""A stand-in for the S3 gateway of the Hugging Face Hub, as a process of its own in front of a real
+S3 server.
 
-It has the differences from AWS that the documentation of the Hub lists: a namespace in the path of
-the endpoint, us-east-1, no ``aws-chunked`` bodies, ListObjectsV2 alone, no versions, no
-UploadPartCopy, conditions of PutObject and of the source of CopyObject alone, other names of
-objects, and 302 for a GetObject unless the client is botocore, aws-cli or aws-sdk-rust. Signatures
-are checked.
+It differs from AWS as the documentation of the Hub describes: a namespace in the path of the
+endpoint, us-east-1, no ``aws-chunked`` bodies, only ListObjectsV2, no versions, no UploadPartCopy,
+conditions only of PutObject and of the source of CopyObject, other names of objects, and 302 for a
+GetObject unless the client is botocore, aws-cli or aws-sdk-rust. Signatures are checked.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ UNUSED = ("host", "connection", "authorization", "x-amz-date", "x-amz-content-sh
 
 @dataclass(frozen=True)
 class Gateway:
-    """A running stand-in. ``server``: the one behind it."""
+    """A running stand-in. ``server``: the S3 server behind it."""
 
     directory: Path
     endpoint_url: str
@@ -52,7 +51,8 @@ class Gateway:
     pid: int
 
     def behave(self, **how: bool) -> None:
-        """``redirects_all``: also botocore is sent on. ``moved_to``: to this URL instead."""
+        """``redirects_all``: requests of botocore are redirected, too. ``moved_to``: the URL to
+        which requests are redirected."""
         (self.directory / "behaviour.new").write_text(json.dumps(how))
         (self.directory / "behaviour.new").replace(self.directory / "behaviour.json")
 
@@ -67,12 +67,12 @@ class Gateway:
         (self.directory / "requests.jsonl").unlink(missing_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """The environment variables with which a process has access."""
         own = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
         return {**self.server.environment(), **own, "AWS_ENDPOINT_URL": self.endpoint_url}
 
     def new_bucket(self) -> str:
-        """The name of a bucket that was made just now."""
+        """Make a bucket. Returns its name."""
         name = self.server.new_bucket_name()
         self.server.client().create_bucket(Bucket=name)
         return name
@@ -80,7 +80,7 @@ class Gateway:
 
 @contextmanager
 def s3_gateway(directory: Path, server: S3Server) -> Iterator[Gateway]:
-    """A stand-in before ``server``, until the end of the block."""
+    """A stand-in in front of ``server``, until the end of the block."""
     behind = {"UPSTREAM": server.endpoint_url, **server.environment()}
     with process_of_two("tests.support.s3_gateway", directory, behind) as (pid, api, data):
         yield Gateway(directory, f"{api}/{NAMESPACE}", data, server, pid)
@@ -110,7 +110,7 @@ class _Server(LocalServer):
     def ask(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> urllib3.BaseHTTPResponse:
-        """The reply of the server behind, which is asked with a signature of its own."""
+        """The reply of the server behind the gateway to a request that the gateway has signed."""
         url = f"{self.upstream}{path}"
         request = botocore.awsrequest.AWSRequest(method, url, headers=headers, data=body)
         self.signer.add_auth(request)
@@ -266,8 +266,8 @@ class _Gateway(_Handler):
 
 
 class _Data(_Handler):
-    """The server of bytes, which lets in those with a signed address alone. Its etags are its
-    own."""
+    """The server of bytes, which answers only requests for a signed address. Its etags differ from
+    those of the gateway."""
 
     def answer(self) -> None:
         parts = urlsplit(self.path)

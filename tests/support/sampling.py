@@ -1,5 +1,5 @@
-"""Which tests run in ``make test``, and in which order: a sample of the slow matrices, the slowest
-kinds first. ``--all`` (``make test-all``) leaves none out."""
+"""Chooses and orders the tests of ``make test``: of slow matrices only a sample, the slowest kinds
+first. ``--all`` (``make test-all``) leaves none out."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ import hypothesis
 import pytest
 
 KINDS = ("faults", "jobs", "contract", "laws", "unit")
-"""Folders of a room's tests, those that take longest first: the last process to end then ends soon
-after the others."""
+"""Folders of a room's tests. The folders whose tests take longest are first, so that all processes
+of a run end at about the same time."""
 
 EXAMPLES_OF_ALL = 100
 CASES_MAX = 1
-"""Of a test that starts jobs or services, so many cases run, unless the test is marked. Which one
-depends on the name of the test, so that tests share the values of an axis."""
+"""The number of cases that run of a test that starts jobs or services, unless the test is marked.
+The name of the test decides which case it is, so that different tests run different values."""
 UNSAMPLED = ("unit", "golden")
-"""Folders of which all cases run: they are quick, or marked."""
+"""Folders whose tests run with all cases: the tests are quick, or marked."""
 
 Case = Mapping[str, Hashable]
 """The value of each parameter, by its name."""
 
 
 def choose(cases: Sequence[Case], keep: int, name: str = "") -> list[int]:
-    """The numbers, ascending, of ``keep`` cases that stand for all. Each value of each parameter
-    is in one of them, if ``keep`` is enough for that (rare ones first); the rest are spread evenly.
-    The same cases always give the same numbers. One case alone is chosen by the test's ``name``."""
+    """The numbers, ascending, of ``keep`` cases that stand for all. If ``keep`` is large enough,
+    each value of each parameter is in one of these cases (rare values first); the other cases are
+    spread evenly. The same cases always give the same numbers. If ``keep`` is 1, the test's
+    ``name`` decides."""
     if keep == 1 and cases:
         return [zlib.crc32(name.encode()) % len(cases)]
     often = Counter(value for case in cases for value in case.items())
@@ -73,7 +74,7 @@ def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _is_exhaustive(item: pytest.Item) -> bool:
-    """Whether a test is marked, or its class, which may have the test from a suite, names it."""
+    """Whether a test is marked, or its class names it (the class may have it from a suite)."""
     named = getattr(getattr(item, "cls", None), "EXHAUSTIVE", ())
     return bool(item.get_closest_marker("exhaustive")) or getattr(item, "originalname", "") in named
 
@@ -87,13 +88,13 @@ def _keep(item: pytest.Item) -> int:
 
 
 def _folder(item: pytest.Item) -> str:
-    """The folder that a test is in; files beside the rooms are quick, too."""
+    """The folder of a test; "unit" for a file beside the rooms, whose tests are quick, too."""
     path = item.nodeid.partition("::")[0]  # a parameter may have slashes
     return path.split("/")[-2] if path.count("/") > 1 else "unit"
 
 
 def examples(count: int) -> int:
-    """How many examples hypothesis makes up for a test that ``--all`` gives ``count`` of them."""
+    """The number of examples that hypothesis makes, for a test with ``count`` under ``--all``."""
     share = hypothesis.settings.default.max_examples / EXAMPLES_OF_ALL
     return max(1, round(count * share))
 
@@ -104,15 +105,15 @@ def is_named(arguments: Sequence[str]) -> bool:
 
 
 def rank(item: pytest.Item) -> tuple[int, int]:
-    """Where a test comes among others: those of Ray first, then by kind."""
+    """The rank of a test in the order of a run: tests of Ray first, then by kind."""
     kind = _folder(item)
     order = KINDS.index(kind) if kind in KINDS else len(KINDS)
     return 0 if item.get_closest_marker("ray") else 1, order
 
 
 def group_of(nodeid: str, root: Path) -> str:
-    """Which tests one process of pytest-xdist does: those of a file, that share its fixtures; and
-    all files of tests of Ray, for two clusters at once are too many."""
+    """The group of tests that one process of pytest-xdist runs: those of a file, which share its
+    fixtures; and all files of tests of Ray, because two clusters at once are too many."""
     path = nodeid.partition("::")[0]
     return "ray" if _is_of_ray(root / path) else path
 
@@ -123,8 +124,8 @@ def _is_of_ray(path: Path) -> bool:
 
 
 def _case(item: pytest.Item, numbers: dict[int, int]) -> dict[str, Hashable]:
-    """``numbers``: of the objects that are values, by their ids. (Since pytest 9.2 the indices of a
-    case say which case it is, not which value of a parameter it has.)"""
+    """The parameters of a case. ``numbers``: a number for each object that is a value, by its id.
+    (Since pytest 9.2 the indices of a case number the cases, not the values of a parameter.)"""
     call = getattr(item, "callspec", None)
     assert call is not None, f"{item.nodeid} has no cases to choose from"
     return {
@@ -134,7 +135,7 @@ def _case(item: pytest.Item, numbers: dict[int, int]) -> dict[str, Hashable]:
 
 
 def _same_in_all_processes(value: object, number: int) -> Hashable:
-    """What stands for a parameter's value: the value itself, where its text tells it from all
-    others and has no address in it; else its number."""
+    """A key for a parameter's value: its text if that differs from the texts of all other values
+    and contains no address; else its ``number``."""
     plain = isinstance(value, str | bytes | int | float | Enum | None)
     return repr(value) if plain or hasattr(value, "__struct_fields__") else number

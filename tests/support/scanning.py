@@ -1,4 +1,4 @@
-"""Scans of a shard by windows, and what came out of them in plain values."""
+"""Scans of a shard by windows, and their results in plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.support.internals import MemberTable
 
 
 def in_windows(container: Container, shard: str, data: bytes, window_bytes: int) -> MemberTable:
-    """The members of a shard that is read in windows of a size, or the least that will do."""
+    """The members of a shard that is read in windows of ``window_bytes``, or of more bytes where a
+    scan needs them."""
     scanner, view = container.scanner(shard, len(data)), memoryview(data)
 
     def read(offset: int, size: int) -> memoryview:
@@ -39,7 +40,7 @@ def payloads_of(members: MemberTable, data: bytes) -> list[bytes]:
 
 
 def stored_in(members: MemberTable, data: bytes) -> bytes:
-    """What an output shard of these members holds, but for its head and its end."""
+    """The content of an output shard of these members, without its head and its end."""
     pairs = zip(members.range_start.tolist(), members.range_length.tolist(), strict=True)
     return b"".join(
         members.literals.get(row, b"")

@@ -1,5 +1,5 @@
-"""Results of a schedule without jobs that made them: outputs, a manifest, and what the database
-would know of it."""
+"""Results of a schedule that no job has made: outputs, a manifest, and the rows that a database
+would have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.manifests import manifest_bytes
 
 
 class KnownResults(ScheduleResults):
-    """What a database would know, in memory."""
+    """The rows of results that a database would have, in memory."""
 
     def __init__(self) -> None:
         self.rows: list[Result] = []
@@ -40,8 +40,8 @@ class KnownResults(ScheduleResults):
 def make_result(
     number: int, *, retain: int | None = None, names: Sequence[str] = (), **spec: Any
 ) -> Result:
-    """The ``number``-th run of a schedule, due an hour after the one before it. ``names``: what it
-    makes besides what its template says."""
+    """The result of the ``number``-th run of a schedule, due an hour after the run before it.
+    ``names``: further names that it makes, besides those of its template."""
     due_s = 3600.0 * number
     fields = {
         "input_bck": "in",

@@ -1,5 +1,5 @@
-"""Schedules over a real database, with a clock that stands still, and jobs that end when a test
-says so: nothing of them is run."""
+"""Schedules over a real database, with a clock that a test moves, and jobs that a test ends: no job
+is run."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Nights:
         return self.store.add(definition(**fields), ANYONE)
 
     def at(self, text: str) -> None:
-        """Let the clock show that moment, and the keeper do what there is to do."""
+        """Set the clock to that moment, and give the keeper a turn."""
         self.clock.seconds = at(text)
         self.keeper.turn()
 
@@ -102,7 +102,7 @@ class Nights:
             return list(connection.execute(select(jobs.c.spec).order_by(jobs.c.number)).scalars())
 
     def end_jobs(self, state: str = "finished", *, error: Mapping[str, Any] | None = None) -> None:
-        """Every job that is not over is, from now on."""
+        """Put every job that has not ended into the state ``state``."""
         with self.database.writing() as connection:
             connection.execute(
                 update(jobs)
@@ -111,7 +111,7 @@ class Nights:
             )
 
     def start_jobs(self) -> None:
-        """Every queued job runs, from now on."""
+        """Put every queued job into the state ``running``."""
         with self.database.writing() as connection:
             connection.execute(
                 update(jobs).where(jobs.c.state == "queued").values(state="running", attempt=1)

@@ -1,4 +1,4 @@
-"""A real S3 server for tests: the one that benchmarks run, too."""
+"""A real S3 server for tests: the same program that benchmarks run."""
 
 from __future__ import annotations
 

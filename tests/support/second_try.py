@@ -1,9 +1,9 @@
-"""A second try for tests that wait for browsers, servers and processes, which a busy machine may
-fail; ``make test`` asks for it (``--second-try``). A test that fails twice fails. One that passes
-the second time is reported at the end of the run, with what was wrong the first time.
+"""A second try for tests that wait for browsers, servers and processes, and may fail on a busy
+machine; ``make test`` turns it on (``--second-try``). A test that fails twice fails. A test that
+passes the second time is reported at the end of the run, with the error of its first try.
 
-The second try has fixtures of its own, those of the module and of the session too: what the first
-one left in a server would be in its way, and a server may be what died.
+The second try has new fixtures, also of the module and of the session: data of the first try in a
+server could make the second one fail, and the server itself may have died.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import pytest
 from _pytest.runner import runtestprotocol  # as all plugins that run a test again
 
 FOLDERS = ("/jobs/", "/faults/")
-"""Of the tests of a room: they start jobs, which a busy machine makes late."""
+"""The folders of a room whose tests have a second try: they start jobs, which are late on a busy
+machine."""
 OUTCOME = "tried again"
 FIRST_TRY_S_MAX = 300.0
-"""What takes longer hangs, and may do so again: pytest-timeout's clock strikes only once."""
+"""A first try that takes longer hangs, and the second try might hang, too: pytest-timeout ends only
+the first."""
 
 SECOND_TRIES_MAX = 5
-"""Of one process. More failures are no accidents, and would take twice the time."""
+"""The number of second tries in one process. More failures have another cause than a busy machine,
+and second tries would double their time."""
 _tried_again: list[str] = []
 
 
@@ -65,14 +68,15 @@ def pytest_report_teststatus(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was wrong with each first try."""
+    """Write the error of each first try."""
     for report in terminalreporter.stats.get(OUTCOME, ()):
         terminalreporter.write_sep("_", f"first try of {report.nodeid}", yellow=True)
         report.toterminal(terminalreporter._tw)
 
 
 def _without_fixtures(item: pytest.Item) -> list[pytest.TestReport]:
-    """End the fixtures that live on; the report of an error in that, if there was one."""
+    """End the fixtures that still live. Returns the report of an error of their end, if there was
+    one."""
     ended = pytest.CallInfo.from_call(
         lambda: item.session._setupstate.teardown_exact(None), when="teardown"
     )

@@ -1,6 +1,7 @@
 """Services, processes of jobs and PostgreSQL that are killed at random moments: all jobs end once.
 
-``python -m tests.support.service_chaos --kills 500`` (``make service-chaos``); ``--seed 7``: again.
+``python -m tests.support.service_chaos --kills 500`` (``make service-chaos``); ``--seed 7`` repeats
+the part with this seed.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ KILLS_OF_A_SEED = 25
 JOBS_AT_ONCE = 4
 PAUSE_S_MAX = 0.6
 DEATHS_MAX = 2
-"""So often a job may die; at the third time it has failed, as it should."""
+"""A job may die so often; at its third death it rightly fails."""
 BLOWS = ("job", "job", "job terminated", "service", "service terminated", "database", "both")
 SHUFFLE = {"algorithm": {"kind": "shuffle", "seed": 5}, "output_shard_records": 7}
 
 
 class ServiceChaos:
-    """One service and its database, under blows that are drawn from ``seed``. ``struck``: how many
-    of each kind there were."""
+    """One service and its database, under faults ("blows") that are drawn from ``seed``.
+    ``struck``: the number of blows of each kind."""
 
     def __init__(self, seed: int, root: Path, server: RestartedServer) -> None:
         self.struck: Counter[str] = Counter()
         self._rng, self._pause = random.Random(f"service chaos {seed}"), threading.Event()
         self._root, self._server, self._mark = root, server, secrets.token_hex(8)
         name = server.server.fresh_database().rpartition("/")[2]
-        # The server is killed, and so it writes what it has committed.
+        # The server will be killed, so each commit has to be written at once.
         server.server.run(f"ALTER DATABASE {name} SET synchronous_commit = on")
         self._url = server.server.url(name)
         self._database = open_database(self._url)
@@ -62,7 +63,7 @@ class ServiceChaos:
         write_shards(root / "in", small_dataset("chaos", shards=3, records=12))
 
     def run(self, kills: int) -> None:
-        """Kill so often, with jobs in the queue all the time, and let all jobs end."""
+        """Make ``kills`` kills, with jobs in the queue all the time, and let all jobs end."""
         try:
             self._service = self._begin_service()
             while kills_of(self.struck) < kills:
@@ -119,7 +120,7 @@ class ServiceChaos:
                 self._blows_of[row.job_id] += 1
 
     def _submit(self) -> None:
-        """One more job, asked for until it is acknowledged, as a client does."""
+        """Submit one more job, again and again until it is acknowledged, as a client does."""
         output = f"out-{len(self._jobs)}"
         spec = spec_of(**{"output_bck": output, **SHUFFLE})
 
@@ -151,9 +152,9 @@ class ServiceChaos:
         return {row.job_id: row.state for row in self._rows()}
 
     def _check(self) -> None:
-        """Each job that was acknowledged has ended once, with the right shards, and none has died
-        more often than its process received a signal. A process that has to end while the database
-        is away cannot hand its job over, and counts as dead."""
+        """Check that each acknowledged job has ended once, with the right shards, and that none has
+        died more often than its process received a signal. A process that receives SIGTERM while
+        the database is away cannot hand its job over, and counts as dead."""
         rows = {row.job_id: row for row in self._rows()}
         assert rows.keys() == set(self._jobs.values())
         run_local(self._root, spec_of(**{"output_bck": "expected", **SHUFFLE}))
@@ -177,19 +178,19 @@ class ServiceChaos:
 
 
 def kills_of(struck: Counter[str]) -> int:
-    """How many of the blows were SIGKILL."""
+    """The number of blows that were SIGKILL."""
     return struck.total() - struck["job terminated"] - struck["service terminated"]
 
 
 @contextlib.contextmanager
 def chaos_server() -> Iterator[RestartedServer]:
-    """A PostgreSQL that can be killed. ``CannotInstall``."""
+    """A PostgreSQL that can be killed. Raises ``CannotInstall``."""
     with restarted_server(programs()) as server:
         yield server
 
 
 def main(arguments: list[str] | None = None, say: Callable[[str], None] = print) -> int:
-    """Strike until there were so many kills, with a new seed for each part of them."""
+    """Run parts, each with a new seed, until there were enough kills."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.service_chaos")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, help="only the part that has this seed")

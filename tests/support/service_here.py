@@ -1,5 +1,5 @@
-"""A service in this process with its guest, reached without a socket; jobs wait unless it is
-started."""
+"""A service in this process with its guest, reached without a socket. Its jobs wait unless the
+service is started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
 
 
 class _Current:
-    """What routes have of a service: everything of the one that is in use."""
+    """The service that the routes of an application use now, under its own attribute names."""
 
     service: Service
 
@@ -40,13 +40,14 @@ class _Current:
 
 
 _apps: dict[bool, list[tuple[FastAPI, _Current]]] = {False: [], True: []}
-"""Applications whose services have ended, by whether their metrics are open. To make the routes
-takes as long as to answer dozens of requests; they are the same for all services."""
+"""Applications whose services have ended, by whether their metrics are open. They are used again:
+to make their routes takes as long as to answer dozens of requests, and all services have the same
+routes."""
 
 
 @contextlib.contextmanager
 def _app_of(service: Service) -> Iterator[FastAPI]:
-    """An application that no other test has meanwhile."""
+    """An application that no other test uses meanwhile."""
     free = _apps[service.config.metrics_open]
     if free:
         app, current = free.pop()
@@ -63,15 +64,15 @@ def _app_of(service: Service) -> Iterator[FastAPI]:
 
 
 class _SharedForks(Forks):
-    """The process that looks into shards, for all services of the test's process: to load what it
-    loads takes longer than most tests. It ends with the process of the tests."""
+    """The process that looks into shards, for all services of the test's process: to load its
+    modules takes longer than most tests. It ends with the process of the tests."""
 
     def close(self) -> None:
         pass
 
 
 _forks: dict[frozenset[tuple[str, str]], _SharedForks] = {}
-"""By the environment, which the process inherits."""
+"""The processes by the environment that they inherit."""
 
 
 def _forks_of(service: Service) -> _SharedForks:
@@ -131,6 +132,6 @@ def service_here(directory: Path, *, start: bool = False, **more: Any) -> Iterat
         if start:
             service.start()
         with _app_of(service) as app:
-            # A client in another name than localhost's is refused where no token is asked for.
+            # Without tokens, a service refuses requests to another host name than localhost.
             client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
             yield ServiceHere(service, client)

@@ -1,7 +1,7 @@
 """The service as users start it: ``dsort serve`` in a process of its own, on a port that it picks.
 
-Whatever a service started (its jobs' processes, in sessions of their own) can be found again, for
-all of them have inherited a limit that no other process has.
+All processes that a service started (those of its jobs, in sessions of their own) can be found
+again, because they have inherited a limit that no other process has.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Found = TypeVar("Found")
 def await_that(
     what: Callable[[], Found | None], seconds_max: float = START_SECONDS_MAX, *, why: str = ""
 ) -> Found:
-    """The first answer of ``what`` that says something (neither None nor False)."""
+    """The first result of ``what`` that is neither None nor False."""
     end = time.monotonic() + seconds_max
     while True:
         begun = time.monotonic()
@@ -45,7 +45,7 @@ def await_that(
             return found
         now = time.monotonic()
         assert now < end, why or "it never came to that"
-        # To look at all processes takes a while, which those that are waited for could work in.
+        # ``what`` may look at all processes: it must not take the time of those that it waits for.
         _PAUSE.wait(max(POLL_S, 5 * (now - begun)))
 
 
@@ -59,27 +59,27 @@ class ServiceProcess:
     mark: str
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
-        """Have it end as an operator would; its exit code."""
+        """End the service as an operator would. Returns its exit code."""
         self.process.send_signal(signal_number)
         code = self.process.wait(END_SECONDS_MAX)
         assert code is not None
         return code
 
     def kill(self) -> None:
-        """``kill -9``: it, and nothing that it started."""
+        """Kill the service as ``kill -9`` does, but no process that it started."""
         self.process.kill()
         self.process.wait(END_SECONDS_MAX)
 
     def log_text(self) -> str:
-        """All that it has written to its standard output and error."""
+        """All text that the service has written to its standard output and error."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def offspring(self) -> list[psutil.Process]:
-        """The processes that it has started and that live, over all starts with this mark."""
+        """The living processes that the service has started, over all starts with this mark."""
         return [each for each in _marked(self.mark) if each.pid != self.process.pid]
 
     def suspended(self) -> list[psutil.Process]:
-        """Those of them that stand still."""
+        """The suspended processes among :meth:`offspring`."""
         return [each for each in self.offspring() if _stands_still(each)]
 
 
@@ -87,9 +87,9 @@ class ServiceProcess:
 def running_service(
     directory: Path, *args: str, env: Mapping[str, str] | None = None, mark: str = ""
 ) -> Iterator[ServiceProcess]:
-    """``dsort serve ARGS`` in ``directory``, from when it accepts requests on. In the end it is
-    killed, and what it started, too, unless ``mark`` is given: then that is the work of the test
-    that made the mark (:func:`end_marked`), for a service that is started again finds its jobs."""
+    """``dsort serve ARGS`` in ``directory``, once it accepts requests. In the end the service and
+    all processes that it started are killed. With a ``mark``, only the service is killed, because a
+    later service may find its jobs; the test that made the mark has to call :func:`end_marked`."""
     own = mark or secrets.token_hex(8)
     number = len(list(directory.glob("service-*.log")))
     log, url_file = directory / f"service-{number}.log", directory / f"service-{number}.url"

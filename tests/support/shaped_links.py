@@ -1,8 +1,8 @@
 """Two network namespaces, and a link between them that is slow, far and lossy. Needs root.
 
-The link is a process between two TUN devices, for ``tc netem`` is not in every kernel: it hands on
-each packet when its turn has come, and loses some. Packets are of 9,000 bytes, for it is Python: a
-gigabit a second is 14,000 of them.
+The link is a process between two TUN devices, because not every kernel has ``tc netem``. It passes
+on each packet when its time has come, and drops some. Packets have 9,000 bytes, because the process
+is written in Python: a gigabit a second is 14,000 packets.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import Any
 
 PACKET_BYTES = 9000
 QUEUE_S_MAX = 0.05
-"""What would have to wait longer is lost, as a switch loses it."""
+"""A packet that would have to wait longer is dropped, as by a switch."""
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 SEED = 20260201
 
 
 class LinkError(Exception):
-    """This machine does not allow it, and why."""
+    """This machine does not allow such a link; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class End:
     address: str
 
     def enter(self) -> None:
-        """Have this process, and all that it starts, in the namespace."""
+        """Move this process, and all processes that it starts from now on, into the namespace."""
         _enter(self.namespace)
 
 
 @dataclass(frozen=True)
 class Link:
-    """``process``: which hands packets on."""
+    """``process``: the id of the process that passes packets on."""
 
     near: End
     far: End
@@ -61,7 +61,7 @@ class Link:
 @contextmanager
 def shaped_links(*, rate_mbit: float = 0, delay_ms: float = 0, loss: float = 0.0) -> Iterator[Link]:
     """A link of ``rate_mbit`` in each direction (0: as fast as it goes), ``delay_ms`` one way, that
-    loses ``loss`` of its packets. ``LinkError`` where there can be none."""
+    loses ``loss`` of its packets. ``LinkError`` if the machine does not allow it."""
     if os.geteuid() or shutil.which("ip") is None or not Path("/dev/net/tun").exists():
         raise LinkError("it takes root, the command ip and /dev/net/tun")
     token = secrets.token_hex(3)
@@ -113,7 +113,7 @@ def _hand_on(ends: list[End], rate_mbit: float, delay_s: float, loss: float, pip
         return
     pipe.send("ready")
     lots = random.Random(SEED)
-    free_s = [0.0, 0.0]  # when each direction has sent what it was given
+    free_s = [0.0, 0.0]  # when each direction has sent all of its packets
     waiting: list[tuple[float, int, int, bytes]] = []
     count = 0
     while True:

@@ -1,9 +1,9 @@
 """The control plane of a petabyte, without the petabyte: the real coordinator over fake workers.
 
-Run as ``python -m tests.support.simulation --shards 100000 --records 1e9``; one JSON object on
-stdout. All of the coordinator is dsort's own, from resolve to the manifest, lease and journal
-included; workers answer by arithmetic (see ``arithmetic_workers``), buckets hold nothing (see
-``null_bucket``). The clock leaves out what the fake workers take; the peak of memory does not.
+Run as ``python -m tests.support.simulation --shards 100000 --records 1e9``; it prints one JSON
+object. The coordinator is the real one, from resolve to the manifest, with lease and journal.
+Workers answer by arithmetic (see ``arithmetic_workers``), buckets hold no payload (see
+``null_bucket``). Times do not include the fake workers; the peak of memory does.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ NODE_MEMORY_BYTES_MAX = 8 << 30
 
 @dataclass(slots=True)
 class Simulated:
-    """What a simulated job took. ``phase_seconds`` are CPU seconds of the coordinator, without its
-    workers: no process ever waits here. ``rss_bytes`` is what the process had at the end of each
+    """The costs of a simulated job. ``phase_seconds``: CPU seconds of the coordinator, without its
+    workers (no process waits here). ``rss_bytes``: the memory of the process at the end of each
     phase."""
 
     scale: Scale
@@ -64,7 +64,7 @@ class Simulated:
 def simulate(
     scale: Scale, *, progress: bool = False, runtime: ArithmeticRuntime | None = None
 ) -> Simulated:
-    """Run one job from its spec to its manifest. Raises what the coordinator raises."""
+    """Run one job from its spec to its manifest. Raises the errors of the coordinator."""
     runtime = runtime or ArithmeticRuntime(scale)
     inputs = NullBucket("s3://inputs", shards=scale.shards, shard_bytes=scale.shard_bytes)
     outputs = NullBucket("s3://outputs")
@@ -133,7 +133,8 @@ def _job(
 
 
 class _Listener:
-    """Counts events, and takes each phase's CPU time at its end, without the fake workers'."""
+    """Counts events, and notes the CPU time of each phase at its end, without that of the fake
+    workers."""
 
     def __init__(self, runtime: ArithmeticRuntime, result: Simulated, *, progress: bool) -> None:
         self._traffic = runtime.traffic

@@ -8,7 +8,7 @@ from dsort.containers.codecs.base import Codec, EncodedPiece, MemberDecoder, Pie
 
 
 class SlowCodec(Codec):
-    """bzip2, a stream for each piece."""
+    """bzip2 with one stream for each piece."""
 
     name = "bzx"
     suffixes = (".bzx",)
@@ -38,7 +38,7 @@ class _Encoder(PieceEncoder):
         return EncodedPiece(bz2.compress(piece, self._level))
 
     def add(self, piece: bytearray, encoded: EncodedPiece) -> None:
-        """Nothing: each piece is a stream of its own."""
+        """Do nothing: each piece is a stream of its own."""
 
     def end(self) -> bytes:
         return b""

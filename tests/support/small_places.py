@@ -1,4 +1,4 @@
-"""Disks and control groups with little room; a test that cannot have one is skipped."""
+"""Disks and control groups with little room. A test is skipped where they cannot be made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small_disk(directory: Path) -> Iterator[Path]:
 
 
 def fill(directory: Path, leave_bytes: int = 0) -> None:
-    """Take all of the room but ``leave_bytes``, by the file ``filler``."""
+    """Fill the disk with the file ``filler``, except for ``leave_bytes``."""
     status = os.statvfs(directory)
     with (directory / "filler").open("wb", buffering=0) as file:
         room = status.f_bavail * status.f_frsize - leave_bytes
@@ -46,7 +46,7 @@ def fill(directory: Path, leave_bytes: int = 0) -> None:
 
 @contextlib.contextmanager
 def control_group(controller: str, limits: Mapping[str, int]) -> Iterator[Path]:
-    """A group of either generation. ``limits``: by their names in the second one."""
+    """A control group, of version 1 or 2. ``limits``: by their names in version 2."""
     first = (CGROUPS / controller).is_dir()
     group = (CGROUPS / controller if first else CGROUPS) / f"dsort-test-{os.getpid()}"
     try:

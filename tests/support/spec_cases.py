@@ -1,4 +1,4 @@
-"""A small spec that is in order, and what is wrong with variations of it."""
+"""A small valid spec, and the problems of variations of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL: Mapping[str, Any] = {
     "output_format": "shard-%d",
     "output_shard_size": "1MB",
 }
-"""Nothing but what a spec needs."""
+"""Only the fields that a spec needs."""
 
 BLOG_POST: Mapping[str, Any] = {
     "extension": ".tar",
@@ -33,19 +33,19 @@ CONTENT: Mapping[str, Any] = {"kind": "content", "extension": ".cls", "content_k
 
 
 def small(**fields: Any) -> dict[str, Any]:
-    """The small spec with these fields; ``...`` takes one away."""
+    """The small spec with these fields; the value ``...`` removes a field."""
     return {name: value for name, value in {**SMALL, **fields}.items() if value is not ...}
 
 
 def spec_of(**fields: Any) -> JobSpec:
-    """The small spec with these fields, which draw no warning."""
+    """The small spec with these fields, which cause no warning."""
     loaded = parse_spec(small(**fields))
     assert loaded.warnings == ()
     return loaded.spec
 
 
 def problems_of(mapping: Mapping[str, Any]) -> dict[str, SpecProblem]:
-    """What is wrong with a spec, by field path (one problem a path)."""
+    """The problems of a spec by the path of the field (one problem a path)."""
     with pytest.raises(SpecError) as error:
         parse_spec(mapping)
     problems = error.value.problems
@@ -55,6 +55,6 @@ def problems_of(mapping: Mapping[str, Any]) -> dict[str, SpecProblem]:
 
 
 def problem_of(**fields: Any) -> SpecProblem:
-    """The only thing that is wrong with the small spec with these fields."""
+    """The only problem of the small spec with these fields."""
     (problem,) = problems_of(small(**fields)).values()
     return problem

@@ -10,8 +10,8 @@ from tests.support.hooked_bucket import HookedBucket, HookedReadObject, HookedSt
 
 
 class StoreLikeBucket(HookedBucket):
-    """What is staged is written in one go, is durable once
-    it is finished, and cannot be read before it is published."""
+    """A bucket whose staged objects are written from the first byte to the last, are durable once
+    they are finished, and cannot be read before they are published."""
 
     def __init__(self, inner: Bucket) -> None:
         super().__init__(inner)

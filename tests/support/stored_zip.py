@@ -1,9 +1,9 @@
 """A container from outside the package (`.szip`): zips whose entries are stored, neither
 compressed nor encrypted, and no longer than 4 GiB.
 
-The smallest one that needs all of the seam: members are byte ranges, and the end of an output shard
-(the central directory) lists them with their names, sizes, checksums and places. A member's *entry*
-is its line of the central directory, with 0 for its place.
+It is a small container that uses the whole interface of containers: members are byte ranges, and
+the end of an output shard (the central directory) lists them with names, sizes, checksums and
+offsets. The *entry* of a member is its line of the central directory, with 0 for its offset.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DATE = 33  # 1980-01-01
 
 
 class ZipNotes(ScanNotes, frozen=True):
-    """What may be odd about a zip."""
+    """Oddities of a zip."""
 
     comment_bytes: int = 0
 
 
 def scan_entries(shard: str, size_bytes: int) -> Scanner:
-    """Hops from local header to local header."""
+    """Scan from local header to local header."""
     at = 0
     names: list[bytes] = []
     rows: list[tuple[int, int, int]] = []  # start, payload, payload bytes

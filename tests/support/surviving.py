@@ -1,5 +1,5 @@
-"""Jobs that tests let die, and what has to be true of them in the end: the same bytes as if nothing
-had happened, and nothing beside them."""
+"""Jobs that tests let die, and checks of their results: the same bytes as without a fault, and no
+other files beside them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def spec(self) -> dict[str, Any]:
-        # in-4 is missing, which is counted: once, however often the job is begun again.
+        # in-4 is missing. This is counted once, even if the job is begun several times.
         fields = {"input_format": {"template": "in-{0..4}"}, "output_shard_records": 7}
         merged = {**fields, **self.fields}
         return {name: value for name, value in spec_of(**merged).items() if value is not None}
@@ -111,7 +111,7 @@ def _inputs() -> dict[str, Shard]:
 
 
 def prepare(root: Path, case: Case) -> None:
-    """The buckets ``in`` and ``out`` as they are before the job."""
+    """Make the buckets ``in`` and ``out`` as they are before the job."""
     if not (root / "in").exists():
         write_shards(root / "in", _inputs())
     (root / "out").mkdir(exist_ok=True)
@@ -126,9 +126,9 @@ def start_arguments(case: Case, *more: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is the same whenever a job is done. ``manifest``: what its manifest says; ``names``: its
-    file of all that reactions were about ("" if there is none); ``lineage``: that file, b"" if
-    there is none."""
+    """The parts of a result that are the same for every run of a job. ``manifest``: fields of its
+    manifest; ``names``: its file of the names that policies concerned ("" if there is none);
+    ``lineage``: its lineage (b"" if there is none)."""
 
     shards: Mapping[str, bytes]
     index: Mapping[str, Any]
@@ -138,7 +138,7 @@ class Facts:
 
 
 def facts_of(bucket: Path) -> Facts:
-    """Of the one job in ``bucket``, which has finished."""
+    """The facts of the only job in ``bucket``, which has finished."""
     (path,) = bucket.glob(".dsort/*/manifest.json")
     manifest = json.loads(path.read_bytes())
     same = {name: manifest[name] for name in ("outputs", "totals", "reactions", "mixing")}
@@ -155,8 +155,8 @@ def facts_of(bucket: Path) -> Facts:
 
 @cache
 def undisturbed(name: str, base: Path) -> Facts:
-    """The result of the case ``name`` when nothing goes wrong. ``base``: a directory to do it in,
-    of the test session."""
+    """The result of the case ``name`` without faults. ``base``: a directory for the job, which the
+    whole test session uses."""
     case, root = CASES[name], base / f"undisturbed {name}"
     prepare(root, case)
     options = RunOptions(root=root, workers=WORKERS, move=case.move)
@@ -165,18 +165,18 @@ def undisturbed(name: str, base: Path) -> Facts:
 
 
 def job_in(bucket: Path) -> str:
-    """The id of the one job that there is."""
+    """The id of the only job in ``bucket``."""
     (directory,) = (bucket / ".dsort").iterdir()
     return directory.name
 
 
 def known_of(bucket: Path) -> JournalState:
-    """What the journal of the one job in ``bucket`` tells."""
+    """The state in the journal of the only job in ``bucket``."""
     return read_journal(LocalBucket(bucket), job_in(bucket))
 
 
 def assert_whole(bucket: Path, expected: Facts, *, report: bool = False) -> None:
-    """The result of the one job in ``bucket`` is there, as it should be, and nothing else."""
+    """Check that ``bucket`` has the expected result of its only job, and no other files."""
     assert facts_of(bucket) == expected
     job = f".dsort/{job_in(bucket)}"
     index = {f"{job_in(bucket)}-index.json"} if len(expected.index) > 1 else set()
@@ -187,15 +187,15 @@ def assert_whole(bucket: Path, expected: Facts, *, report: bool = False) -> None
 
 
 def only_a_report(bucket: Path, before: Iterable[str] = ()) -> None:
-    """Nothing of the one job in ``bucket`` is left but its report."""
+    """Check that only the report of the only job in ``bucket`` is left."""
     job = f".dsort/{job_in(bucket)}"
     assert set(tree_of(bucket)) == {".dsort/", f"{job}/", f"{job}/report.json", *before}
 
 
 def assert_kept(bucket: Path, before: Mapping[str, bytes] | None = None) -> set[int]:
-    """What the one job in ``bucket`` has done is kept for another attempt: its journal and the
-    output shards that it staged, whose ordinals are returned; no shard has its name, and ``before``
-    is as it was."""
+    """Check that the work of the only job in ``bucket`` is kept for another attempt: its journal
+    and its staged output shards. No shard has its public name yet, and the objects ``before`` are
+    unchanged. Returns the ordinals of the staged shards."""
     state = known_of(bucket)
     assert state.accepted is not None
     own = bucket / ".dsort" / job_in(bucket)
@@ -210,7 +210,7 @@ def assert_kept(bucket: Path, before: Mapping[str, bytes] | None = None) -> set[
 
 @dataclass
 class Resumed:
-    """What a resumed job did in this process, or the error that it ended with."""
+    """The tasks of a job that was resumed in this process, and its report or its error."""
 
     tasks: list[Task]
     report: JobReport | None = None
@@ -218,7 +218,7 @@ class Resumed:
 
     @property
     def extracted(self) -> set[int]:
-        """Input shards whose index was made."""
+        """The ordinals of input shards whose index was made."""
         return {
             task.shard
             for task in self.tasks
@@ -227,15 +227,15 @@ class Resumed:
 
     @property
     def created(self) -> set[int]:
-        """Output shards that were written."""
+        """The ordinals of output shards that were written."""
         found = [task.pieces for task in self.tasks if isinstance(task, CreateTask)]
         return {piece.ordinal for pieces in found for piece in pieces}
 
 
 @dataclass
 class Trial:
-    """A job in the directory ``root``, whose coordinators may die. ``base``: where the results of
-    undisturbed jobs are."""
+    """A job in the directory ``root``, whose coordinators may die. ``base``: the directory with the
+    results of jobs without faults."""
 
     root: Path
     begun: Coordinators
@@ -249,21 +249,21 @@ class Trial:
 
     @property
     def known(self) -> JournalState:
-        """What its journal tells."""
+        """The state in the journal of the job."""
         return known_of(self.out)
 
     def prepare(self, case: str) -> list[str]:
-        """Make its inputs; the command line that begins it."""
+        """Make the inputs of the job. Returns the command line that begins the job."""
         self.case = case
         prepare(self.root, CASES[case])
         return start_arguments(CASES[case])
 
     def run(self, *args: str, **named: Any) -> Ended:
-        """``dsort ARGS``, to its end."""
+        """Run ``dsort ARGS`` to its end."""
         return self.begun.run(self.root, *args, **named)
 
     def done(self, *args: str, **named: Any) -> None:
-        """The same, which has to end well."""
+        """Run ``dsort ARGS`` to its end, which has to be exit code 0."""
         self.begun.done(self.root, *args, **named)
 
     def die(self, case: str, fault: PointFault, **named: Any) -> None:
@@ -278,19 +278,20 @@ class Trial:
         return running
 
     def resume(self, **options: Any) -> Resumed:
-        """Resume it in this process, where it ends well."""
+        """Resume the job in this process, where it has to finish."""
         resumed = resume_here(self.root, self.monkeypatch, **options)
         assert resumed.error is None
         return resumed
 
     def refused(self) -> DsortError:
-        """How it ends that cannot be resumed."""
+        """The error of ``resume`` for a job that cannot be resumed."""
         error = resume_here(self.root, self.monkeypatch).error
         assert error is not None
         return error
 
     def is_whole(self, case: str = "") -> None:
-        """The result is as if nothing had happened, and nothing is beside it."""
+        """Check that the result is the same as without a fault, and that there are no other
+        files."""
         assert_whole(self.out, undisturbed(case or self.case, self.base))
 
 
@@ -315,7 +316,7 @@ def resume_here(
     def run(
         self: Any, tasks: Iterable[Task], *, workers_max: int | None = None
     ) -> Iterator[tuple[Task, TaskDone]]:
-        listed = list(tasks)  # all are made at once, before answers can change what the next is
+        listed = list(tasks)  # all tasks are made first: answers cannot change them
         done.tasks.extend(listed)
         return really(self, listed, workers_max=workers_max)
 

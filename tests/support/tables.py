@@ -16,7 +16,7 @@ FEATURES = {b"huggingface": b'{"info": {"features": {}}}'}
 
 
 def mixed_table(rows: int, *, seed: int, views: bool = False) -> pa.Table:
-    """A table of so many rows, with nulls, nested values, dictionaries and media."""
+    """A table of ``rows`` rows, with nulls, nested values, dictionaries and media."""
     rng = random.Random(seed)
     texts = pa.array([None if at % 9 == 4 else f"t{at}" * (at % 5) for at in range(rows)])
     columns: dict[str, Any] = {
@@ -69,7 +69,8 @@ def long_table(rows: int, *, seed: int) -> pa.Table:
 
 
 def write_plain(path: Path, table: pa.Table, **options: Any) -> None:
-    """A Parquet shard as Hugging Face's libraries write pictures: as they are."""
+    """A Parquet shard in which pictures are not encoded again, as Hugging Face's libraries write
+    them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     wanted = {"row_group_size": 17, "compression": "none", "use_dictionary": False}
     pages = {"data_page_size": 9000, "write_batch_size": 5}
@@ -108,7 +109,7 @@ def many_types() -> pa.Table:
 
 
 def write_table(path: Path, table: pa.Table, *, rows_a_group: int = 11) -> None:
-    """A shard of the container that its name says."""
+    """Write a shard, whose container is that of its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(table, path, row_group_size=rows_a_group)
@@ -120,7 +121,7 @@ def write_table(path: Path, table: pa.Table, *, rows_a_group: int = 11) -> None:
 
 
 def read_table(path: Path) -> pa.Table:
-    """All of a shard."""
+    """The whole table of a shard."""
     if path.suffix == ".parquet":
         return pq.ParquetFile(path).read()
     opened = pa.ipc.open_file if path.suffix == ".arrow" else pa.ipc.open_stream
@@ -129,7 +130,7 @@ def read_table(path: Path) -> pa.Table:
 
 
 def some_tables(directory: Path, suffix: str, *, shards: int = 3) -> pa.Table:
-    """Shards of unequal length in ``directory``; all that is in them, in order."""
+    """Write shards of unequal length into ``directory``. Returns all of their rows, in order."""
     for shard in range(shards):
         table = mixed_table(30 + 17 * shard, seed=shard)
         write_table(directory / f"in-{shard}{suffix}", table)

@@ -1,4 +1,4 @@
-"""Tars byte by byte, so that a test can say exactly what stands in a header."""
+"""Tars byte by byte, so that a test can set each field of a header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that are no tars, or not whole: each with the byte and the words it is refused with."""
+"""Shards that are no tars, or not whole: each with the byte and the words of its refusal."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _extensions() -> list[CorruptCase]:
 
 
 def _with_tail(extension: bytes, size: int) -> bytes:
-    """The blocks ``extension`` with a header that says ``size`` payload bytes, of more."""
+    """The blocks ``extension`` with a header whose size is ``size``, less than their payload."""
     head = extension[:124] + b"%011o\0" % size + extension[136:512]
     return checksum(head) + extension[512 : 512 + size] + b"9 path=q\n".ljust(512 - size, b"\0")
 

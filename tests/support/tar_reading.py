@@ -1,4 +1,4 @@
-"""Shards read back: by dsort in every way it can, by ``tarfile`` and by GNU tar."""
+"""Reads shards again: with every kind of scan in dsort, with ``tarfile`` and with GNU tar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ByTheBook(TarScan):
 
 
 def scan_by_the_book(data: bytes) -> MemberTable:
-    """``scan`` without its fast lane."""
+    """``scan`` without its fast path."""
     scan = Scan(ByTheBook("s.tar", len(data)).scanner())
     if data:
         scan.feed(data, 0)
@@ -37,8 +37,8 @@ def scan_by_the_book(data: bytes) -> MemberTable:
 
 
 def scan_in_windows(data: bytes, sizes: Iterable[int], *, before: int = 0) -> MemberTable:
-    """``scan`` in windows of ``sizes`` bytes (the last one again and again), grown where need be,
-    each beginning up to ``before`` bytes before what is wanted."""
+    """``scan`` in windows of ``sizes`` bytes (the last size repeated), larger where the scan needs
+    more. Each window begins up to ``before`` bytes before the requested byte."""
     scan = Scan(TAR.scanner("s.tar", len(data)))
     *first, last = sizes
     for size in itertools.chain(first, itertools.repeat(last)):
@@ -51,7 +51,7 @@ def scan_in_windows(data: bytes, sizes: Iterable[int], *, before: int = 0) -> Me
 
 
 def as_plain(table: MemberTable) -> tuple[object, ...]:
-    """All of a table, for comparison."""
+    """All columns of a table, for comparison."""
     columns = (table.kind, table.payload_start, table.payload_bytes)
     ranges = (table.range_start, table.range_length)
     lists = [column.tolist() for column in (*columns, *ranges)]
@@ -59,7 +59,7 @@ def as_plain(table: MemberTable) -> tuple[object, ...]:
 
 
 def members_in(data: bytes, table: MemberTable) -> list[Found]:
-    """What ``table`` says is in ``data``."""
+    """The members of ``data`` that ``table`` lists."""
     spans = zip(table.payload_start.tolist(), table.payload_bytes.tolist(), strict=True)
     payloads = [data[start : start + size] for start, size in spans]
     kinds = [MemberKind(kind) for kind in table.kind.tolist()]
@@ -89,7 +89,7 @@ def read_with_tarfile(data: bytes) -> list[Found]:
 
 
 def listed(data: bytes) -> bytes:
-    """What ``tar -t`` prints, which must have nothing to complain about."""
+    """The output of ``tar -t``, which must print no error."""
     return _gnu_tar(data, "-t", "-P", "--quoting-style=literal")
 
 
@@ -101,7 +101,7 @@ def extracted(data: bytes, directory: Path, *, but: Iterable[str] = ()) -> dict[
     files = {}
     for parent, _, names in os.walk(root):
         for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - bytes, which pathlib has not
+            path = os.path.join(parent, name)  # noqa: PTH118 - pathlib takes no bytes
             if os.path.isfile(path) and not os.path.islink(path):  # noqa: PTH113, PTH114
                 files[os.path.relpath(path, root)] = Path(os.fsdecode(path)).read_bytes()
     return files

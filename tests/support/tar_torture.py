@@ -1,7 +1,8 @@
-"""The tar torture set: shards with everything that tars are known to do, and what is in them.
+"""The tar torture set: shards with all known features and oddities of tars, and their members.
 
-Each case says what a scan must find. These are made byte by byte; ``tar_written`` has what GNU tar,
-Python and webdataset write, ``tar_corrupt`` what must be refused.
+Each case lists the members that a scan must find. These shards are made byte by byte.
+``tar_written`` has shards of GNU tar, Python and webdataset, ``tar_corrupt`` has shards that must
+be refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TORN = b"\xff\xfe-not-utf8.jpg"
 
 @dataclass(frozen=True)
 class Found:
-    """A member that a scan must find; ``payload`` None: stored in a form of its own (sparse)."""
+    """A member that a scan must find. ``payload``: None for a sparse member, which is not stored as
+    one piece."""
 
     name: bytes
     payload: bytes | None = b""
@@ -34,17 +36,17 @@ class Found:
 
 @dataclass(frozen=True)
 class TarCase:
-    """A shard, the members in it, and what its notes must say beyond their defaults."""
+    """A shard, its members, and the fields of its notes that must differ from their defaults."""
 
     name: str
     data: bytes
     members: list[Found]
     notes: dict[str, int | bool] = field(default_factory=dict)
-    misread_by: str = ""  # "tarfile" or "GNU tar": reads some such member as no other does
+    misread_by: str = ""  # "tarfile" or "GNU tar": reads a member unlike all others
 
 
 def rewritten(data: bytes, table: MemberTable) -> bytes:
-    """The shard that holds all members of ``table`` in their order, as it would be written."""
+    """The output shard that holds all members of ``table`` in their order."""
     parts = []
     for row in range(len(table)):
         start, length = int(table.range_start[row]), int(table.range_length[row])

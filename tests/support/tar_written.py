@@ -20,7 +20,7 @@ _PYTHON_FORMATS = {
 
 
 def tarfile_cases() -> list[TarCase]:
-    """What Python's ``tarfile`` writes in its three formats."""
+    """Tars that Python's ``tarfile`` writes in its three formats."""
     return [_python_case(name, number) for name, number in _PYTHON_FORMATS.items()]
 
 
@@ -53,8 +53,8 @@ def _python_case(name: str, number: int) -> TarCase:
 
 
 def webdataset_cases() -> list[TarCase]:
-    """What webdataset's writer makes: a pax header with a float mtime for every member, and
-    without one if asked."""
+    """Tars of webdataset's writer: with its default float mtime, which takes a pax header for each
+    member, and with a whole mtime."""
     import webdataset
 
     cases = []
@@ -73,7 +73,7 @@ def webdataset_cases() -> list[TarCase]:
 
 
 def gnu_tar_cases(directory: Path) -> list[TarCase]:
-    """What GNU tar writes in its five formats, from files below ``directory``."""
+    """Tars that GNU tar writes in its five formats, from files below ``directory``."""
     return [_gnu_case(directory, name) for name in GNU_FORMATS]
 
 

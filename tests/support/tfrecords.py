@@ -1,5 +1,5 @@
-"""TFRecord shards as the ``tfrecord`` package of PyPI writes and reads them, and protobuf's own
-code. Checksums are those of the ``crc32c`` package, which dsort does not use."""
+"""TFRecord shards, written and read with the ``tfrecord`` package of PyPI and with protobuf.
+Checksums come from the ``crc32c`` package, which dsort does not use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frame(record: bytes) -> bytes:
 
 
 def frames_in(path: Path) -> list[bytes]:
-    """The records of a shard. Its bytes are exactly those that the package would write of them."""
+    """The records of a shard. Checks that the package would write exactly its bytes for them."""
     found = [bytes(record) for record in tfrecord_iterator(str(path))]
     assert b"".join(map(frame, found)) == path.read_bytes()
     return found

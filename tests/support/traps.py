@@ -1,8 +1,7 @@
-"""Names of shards that do something to the worker they are sent to: it takes a task out of its
-envelope before it does it, and the name springs then. And requests that do something to a scratch
-node.
+"""Names of shards that act on the worker to which they are sent: a trap springs when the worker
+unpickles its task, before the task is done. And requests that act on a scratch node.
 
-Only what every process of a job can import may be used here.
+This module uses only modules that every process of a job can import.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ class Trap(str):
     """The name of a shard; ``kind`` is what it does, with the files at ``paths``.
 
     ``note``: append the worker's process id to a file. ``die``: kill the worker, as often as there
-    are ``paths`` (which must not be there yet). ``block``: open one pipe to write, so that a
-    process that reads it knows, and another to read, until a process has opened it to write.
-    ``number``: turn into something that is no name.
+    are ``paths`` (which must not exist yet). ``block``: open the first pipe to write, which a
+    process that reads it notices, and then the second to read, until a process has opened it to
+    write. ``number``: become a number, which is no name.
     """
 
     kind: str
@@ -78,6 +77,6 @@ class FileBytes:
 
 
 class LocatedTask(ExtractTask, frozen=True):
-    """A task that is best done on ``node``."""
+    """A task that should be done on ``node``."""
 
     node: str = ""

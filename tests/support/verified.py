@@ -1,4 +1,4 @@
-"""Results that a test has ``dsort verify`` judge."""
+"""Verifies results of tests with ``dsort verify``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["assert_verified", "verify_result"]
 
 
 def verify_result(root: Path, job_id: str, bucket: str = "out", **options: Any) -> VerifyReport:
-    """What is found wrong with the result of a job in a bucket below ``root``."""
+    """The report of a verification of a job's result, in a bucket below ``root``."""
     manifest = (root / bucket / manifest_name(job_id)).read_bytes()
     return api.verify(manifest, options=RunOptions(root=root, **options))
 

@@ -1,4 +1,4 @@
-"""Data to look at on the page: pictures, sounds, JSON, text, bytes, and what wants to be a page."""
+"""Data to look at on the page: pictures, sounds, JSON, text, bytes, and texts with HTML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SVG: Final = (
 
 
 def write_data(bucket: Path) -> None:
-    """Two shards of records of all kinds, and one of hostile ones."""
+    """Write two shards of records of all kinds, and a shard of hostile records."""
     bucket.mkdir()
     for shard in range(2):
         files = {}

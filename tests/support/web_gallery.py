@@ -1,7 +1,7 @@
-"""A service whose jobs are in every state there is, and stay so: the page to look at.
+"""A service with jobs in every state, which they keep, so that tests can look at its pages.
 
-Nothing runs. Rows are written by what dispatchers and job processes write them with; results are
-those of real jobs. The service answers on a real socket, from a thread of this process."""
+No job runs. The functions of dispatchers and job processes write the rows; results are those of
+real jobs. The service answers on a real socket, from a thread of this process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PHASES: Final = ("resolve", "extract", "plan", "create", "commit")
 SECONDS: Final = {"resolve": 1.2, "extract": 16.0, "plan": 1.9, "create": 31.0, "commit": 0.8}
 GIB: Final = 1 << 30
 NIGHTS_S: Final = (610, 640, 20, 655, 700, 720, 690, 760)
-"""How long the runs of the schedule took; the one that took no minute failed."""
+"""The durations of the schedule's runs; the run of less than a minute failed."""
 SCHEDULE: Final = {
     "name": "nightly",
     "description": "All images, in a new order each night",
@@ -65,7 +65,8 @@ WARNINGS: Final = (
 
 @dataclass
 class Gallery:
-    """Where it is, the tokens of its users, and its jobs by what is to be seen of them."""
+    """The URL of the service, the tokens of its users, and the ids of its jobs by what they
+    show."""
 
     url: str
     service: Service
@@ -82,7 +83,7 @@ class Gallery:
 
 @contextlib.contextmanager
 def gallery(root: Path) -> Iterator[Gallery]:
-    """The service, over the data root ``root``. Jobs of this process must not begin processes."""
+    """The service, with the data root ``root``. Jobs of this process must not begin processes."""
     config = config_for(root, root=root, no_auth=False)
     with Service(config, AistoreGuest()) as service:
         roles = {"alice": "submitter", "ada": "admin"}
@@ -121,7 +122,7 @@ def _served(service: Service) -> Iterator[str]:
 
 
 class _Jobs:
-    """Writes them down, oldest first."""
+    """Writes the rows of jobs, oldest first."""
 
     def __init__(self, root: Path, service: Service) -> None:
         self.root, self.service = root, service
@@ -152,7 +153,7 @@ class _Jobs:
         return jobs
 
     def submitted(self, output: str, *, job_id: str = "", **more: Any) -> str:
-        """A job in the queue; its id."""
+        """Put a job into the queue. Returns its id."""
         self.now_s += 600
         number = int(self.now_s)
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(self.now_s))
@@ -227,7 +228,7 @@ class _Jobs:
         warnings: Sequence[tuple[str, str]] = (),
         made: str = "shards",
     ) -> str:
-        """A job that has finished, with what it wrote."""
+        """A finished job with its result."""
         report = run_local(self.root, self.spec(output, algorithm, made))
         job_id = self.begun(
             output,
@@ -256,7 +257,7 @@ class _Jobs:
         return self.end(job_id, Ending("finished", 0, result))
 
     def failed(self) -> str:
-        """Its output names are taken: the engine's own words."""
+        """A job that failed because its output names exist, with the engine's own message."""
         job_id = self.begun("shuffled", description="The same again")
         self.now_s += 1
         try:
@@ -279,8 +280,8 @@ class _Jobs:
         return job_id
 
     def tell(self, job_id: str, phase: str) -> None:
-        """What a job of 8 GiB has told by the middle of ``phase``. Extracting begins with a burst:
-        what the page cache has."""
+        """Write the progress of a job of 8 GiB until the middle of ``phase``. Extraction is fast at
+        first, as for inputs in the page cache."""
         events: list[tuple[float, str, dict[str, Any]]] = [
             (
                 self.now_s,

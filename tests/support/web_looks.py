@@ -1,4 +1,4 @@
-"""How a page is looked at: in light, in dark and on a phone; and what must be wrong in none."""
+"""The looks of a page that tests check: light, dark and on a phone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 LOOKS = ("light", "dark", "phone")
 NOT_PLAIN = re.compile(r"[Cc]ame of|[Mm]oves by|[Pp]lans, too| --[a-z]+|NaN|undefined|\[object")
-"""Words that puzzled readers, and what belongs to the command line."""
+"""Words that confused readers, options of the command line, and values that are no text."""
 
 
 def dress(page: Page, look: str) -> Page:
-    """Light, dark, or as wide as a phone."""
+    """Set the look of a page: light, dark, or as wide as a phone."""
     width, height = PHONE if look == "phone" else WIDE
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if look == "dark" else "light")
@@ -31,7 +31,8 @@ GO_THERE = """(address) => new Promise((resolve) => {
   location.hash = address;
   if (location.hash === before) resolve();
 })"""
-"""Until it is there, signs of it may be those of the page before, which goes in a moment."""
+"""Resolves when the address has changed. Before that, a sign of the new page may belong to the old
+page."""
 
 
 def show(page: Page, address: str, sign: str) -> Page:
@@ -42,7 +43,7 @@ def show(page: Page, address: str, sign: str) -> Page:
 
 
 def look_at(page: Page, name: str, look: str) -> None:
-    """Keep a picture of what is shown; nothing is wrong with it."""
+    """Keep a picture of the page, and check that nothing is wrong with it."""
     shoot(page, f"states/{name}-{look}")
     wrong = [*axe_findings(page), *(f"cut off: {each}" for each in cut_off(page))]
     wrong += NOT_PLAIN.findall(page.locator("body").inner_text())

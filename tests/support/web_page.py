@@ -1,4 +1,4 @@
-"""A browser that looks at the service's web page, and has nothing to complain about."""
+"""A browser that opens the service's web page, and must report no error."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ OWN = ("file:", "blob:", "data:")
 
 @contextlib.contextmanager
 def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
-    """A browser without a user, for a service at ``url``. In the end there must have been no error,
-    no warning, no dialog, and no request to anywhere else."""
+    """A fresh browser context for a service at ``url``. At its end, checks that there was no error,
+    no warning, no dialog, and no request to another server."""
     width, height = WIDE
     made = browser.new_context(base_url=url, viewport={"width": width, "height": height})
     made.set_default_timeout(PATIENCE_MS)
@@ -59,8 +59,8 @@ def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
         page.on("request", lambda request: see(request.url))
 
     def hear(kind: str, text: str) -> None:
-        # A refusal by the service is no error of the page: it shows what was refused. Neither is
-        # it one that a test took the network away.
+        # A refusal by the service is no error of the page, which shows it. A network that a test
+        # has turned off is no error either.
         refusal = re.search(
             r"the server responded with a status of 4\d\d|ERR_INTERNET_DISCONNECTED", text
         )
@@ -81,7 +81,7 @@ def careful_context(browser: Browser, url: str) -> Iterator[BrowserContext]:
 
 def signed_in(context: BrowserContext, token: str) -> Page:
     """A tab that has this token."""
-    # Not on the empty page that a tab begins with: that has no storage.
+    # The empty page with which a tab begins has no storage.
     script = f"origin === 'null' || sessionStorage.setItem('dsort-token', {json.dumps(token)})"
     context.add_init_script(script)
     return context.new_page()
@@ -94,7 +94,7 @@ def go(page: Page, address: str) -> Page:
 
 
 def await_text(page: Page, selector: str, text: str) -> None:
-    """Wait until there is such an element with this text in it."""
+    """Wait until an element that ``selector`` matches contains ``text``."""
     page.locator(selector).filter(has_text=text).first.wait_for()
 
 
@@ -107,7 +107,8 @@ def shoot(page: Page, name: str) -> None:
 
 
 def cut_off(page: Page) -> list[str]:
-    """What does not fit into its place or the screen: its text goes on where no user sees it. Texts
-    that end with "…" say so themselves, and specs, logs and tables of counts are to be scrolled."""
+    """The elements that do not fit into their place or the screen, so that a user cannot see all of
+    their text. Texts that end with "…" are left out, and elements that can be scrolled (specs, logs
+    and tables of counts)."""
     found: list[str] = page.evaluate(CUT_OFF)
     return found

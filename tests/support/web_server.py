@@ -26,11 +26,12 @@ class _Handler(SimpleHTTPRequestHandler):
         super().do_HEAD()
 
     def log_message(self, format: str, *args: object) -> None:
-        """No test reads it."""
+        """Write no log."""
 
 
 class WebServer(LocalServer):
-    """``requests`` were made; ``statuses`` are the next answers to GET, instead of a file."""
+    """``requests``: all requests so far; ``statuses``: the next answers to GET, in place of a
+    file."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(partial(_Handler, directory=str(directory)))

@@ -1,7 +1,7 @@
-"""Workers of a local job in this process: what they do is the same, and a job takes milliseconds.
-A process takes half a second of a processor to begin, and hundreds of tests run a job.
+"""Workers of a local job in this process: they do the same tasks, and a job takes milliseconds. A
+process takes half a second of a processor to begin, and hundreds of tests run a job.
 
-What is special about processes (their deaths, signals, memory) is not tested with this.
+Deaths, signals and memory of processes cannot be tested with these workers.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ Record = tuple[str, bytes]
 
 
 class StreamOnly(io.BytesIO):
-    """What cannot be written again: sizes follow the data, in data descriptors, as in what AIStore,
-    Java and pipes write."""
+    """A file that can only be appended to. So sizes follow the data, in data descriptors, as in
+    zips of AIStore, of Java and from pipes."""
 
     def seekable(self) -> bool:
         return False
