@@ -212,22 +212,20 @@ class InputReader:
         """(records, members) of an opened shard; none if the shard is corrupt and the spec skips
         such shards. ``compared``: what is compared of them. ``ShardEndError`` if the shard may not
         be whole and the spec says to abort."""
+        config = self._spec.config
         try:
-            members = shard.members()
+            scanned, oddities = shard.members(), shard.container.oddities
+            if config.corrupt_shards == "skip":
+                shard.check_payloads(scanned)
+            members = compared.members(shard, scanned, config.stray_members)
         except CorruptShardError:
-            if self._spec.config.corrupt_shards == "skip":
+            if config.corrupt_shards == "skip":
                 return _no_records()
             raise
-        config = self._spec.config
-        refused = refusal(
-            shard.container.oddities,
-            members.notes,
-            config.incomplete_shards,
-            config.concatenated_shards,
-        )
+        notes = scanned.notes
+        refused = refusal(oddities, notes, config.incomplete_shards, config.concatenated_shards)
         if refused:
             raise ShardEndError(refused[0], hint=refused[1])
-        members = compared.members(shard, members, config.stray_members)
         if config.unsafe_names == "rename":
             members = with_safe_names(shard, members)
         records = form_records(

@@ -15,7 +15,7 @@ from dsort.errors import ConversionError, CorruptShardError
 from dsort.options import RunOptions
 from dsort.shard_contents import inspect_object
 from dsort.storage.directory.bucket import LocalBucket
-from tests.support.engine import count_of, refused, run_local, spec_of
+from tests.support.engine import count_of, refused, run_local, spec_of, verify_local
 from tests.support.inline_runtime import Moved, run_inline
 from tests.support.internals import read_shards
 from tests.support.refusals import raises
@@ -144,6 +144,7 @@ def test_a_payload_that_is_not_as_its_checksum_says_does_not_get_into_a_tar(
     report = run_local(tmp_path, spec | {"corrupt_shards": "skip"})
     assert count_of(report, "corrupt_shards")[0] == 1
     assert report.records == 4 + 10
+    assert verify_local(tmp_path, report).problems == ()
     with raises(CorruptShardError, "1/001.bin", "CRC-32", shard="s-1.zip"):
         list(read_shards(tmp_path / "in"))
 
@@ -157,6 +158,7 @@ def test_an_entry_that_is_moved_is_as_its_checksum_says(tmp_path: Path, verify: 
             run_inline(spec, tmp_path, moved)
     report = run_inline(spec | {"corrupt_shards": "skip"}, tmp_path)
     assert count_of(report, "corrupt_shards")[0] == 1
+    assert verify_local(tmp_path, report).problems == ()
 
 
 def test_a_deflated_entry_that_is_moved_is_not_looked_into(tmp_path: Path) -> None:
