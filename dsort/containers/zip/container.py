@@ -168,7 +168,7 @@ class LocalScan:
 
     def _compare(self, some: slice, heads: Records, window: UInt8s, offset: int) -> None:
         """Refuse local headers that contradict the directory; note headers that have less
-        information."""
+        information than the directory."""
         directory, rows = self.directory, self.order[some]
         entries = records_of(directory.heads, rows)
         text = "has another {} in its local header than in the central directory"
@@ -373,7 +373,7 @@ def packed_members(members: MemberTable, records: FormedRecords, payloads: Paylo
 
 @dataclass(frozen=True, slots=True)
 class Zip(Container):
-    """Zips, with zip64 if it is needed."""
+    """Zips, with zip64 records where sizes or counts need them."""
 
     suffixes = (".zip",)
     oddities = ODDITIES
