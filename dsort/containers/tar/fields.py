@@ -1,4 +1,4 @@
-"""The fields of many plain tar headers at once: sizes, checksums, other numbers, names."""
+"""The fields of many plain tar headers at once: sizes, checksums, other numbers and names."""
 
 from __future__ import annotations
 
@@ -213,8 +213,8 @@ def _are_digits(times: UInt64s, ends: UInt64s) -> bool:
 
 @lru_cache(64)
 def _are_plain(numbers: bytes) -> bool:
-    """Whether all words of a header that hold numbers are plain; the word of the time does not
-    matter. One header stands for all headers of a run, and usually for those of all shards."""
+    """Whether all words with numbers in a header are plain; the word of the time does not matter.
+    One header stands for all headers of a run, and usually for those of all shards."""
     words: UInt64s = np.frombuffer(numbers, np.uint64).reshape(-1, 1)
     return bool(_plain_numbers(words, _ZEROS.reshape(1), _TIME_END.reshape(1))[0])
 
@@ -274,7 +274,7 @@ def names(raw: UInt8s) -> BytesColumn:
 
 
 def are_posix(raw: UInt8s) -> Bools:
-    """Which headers are POSIX headers, which have a prefix field."""
+    """Which headers are POSIX headers: only POSIX headers have a prefix field."""
     posix: Bools = np.ones(len(raw), np.bool_)
     for at, byte in enumerate(POSIX_MAGIC):
         posix &= raw[:, 257 + at] == byte

@@ -283,8 +283,8 @@ _NAMES = (b"path", b"GNU.sparse.name")
 
 class _Headers:
     """The header blocks of one member, split into pax records, GNU long names and the main header,
-    so that one property can be changed. ``blocks`` puts them together again: first the pax header,
-    then long link target and long name, then the main header."""
+    so that one property can be changed. ``blocks`` puts the parts together again: first the pax
+    header, then long link target and long name, then the main header."""
 
     def __init__(self, blocks: bytes) -> None:
         self.pax_block: bytes | None = None

@@ -401,8 +401,9 @@ def _read_extension(window: Window, first: int, at: int, header: Header, into: _
     member begin at byte ``first``.
 
     One pax header is allowed: readers disagree on which of two would be used. Of several long names
-    the last one is used, as in GNU tar and Go. There may be several, because Toybox's tar writes
-    the long name of a file before it opens the file, and keeps the name if it cannot open the file.
+    the last one is used, as in GNU tar and Go. A member may have several, because Toybox's tar
+    writes the long name of a file before it opens the file, and keeps the name if it cannot open
+    the file.
     """
     end = at + BLOCK_BYTES + padded_bytes(header.size_bytes)
     if header.typeflag in _PAX:

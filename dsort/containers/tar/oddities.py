@@ -1,8 +1,8 @@
 """All oddities that a readable tar may have, with the sentences about them.
 
 One table for jobs (``kind``, ``warning``), for ``dsort inspect`` (``inspected``, ``text``) and for
-shards that may be incomplete (``shortfall``, which jobs and ``dsort verify`` use). Jobs count, and
-``dsort inspect`` lists, in the order of the table.
+shards that may be incomplete (``shortfall``, which jobs and ``dsort verify`` use). Jobs count
+oddities, and ``dsort inspect`` lists them, in the order of the table.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ class TarScan:
 
     def plain_payload(self, header: bytes) -> int | None:
         """The length of the payload after ``header``, the first block of an entry; None if this
-        block alone does not decide it. The windows of the scan need not contain such a payload."""
+        block alone does not decide it. The windows of the scan need not contain the payload."""
         return None if self._governing or self._ended else plain_payload(header)
 
     def found(self, first: int) -> MemberTable:
@@ -513,8 +513,8 @@ class TarScan:
 
     def _read_zero_block(self, window: Window) -> None:
         """Two zero blocks end the archive, and so do fewer zeros at the end of the shard. A single
-        zero block before further members does not: to stop there, as GNU tar does, would lose these
-        members."""
+        zero block before further members does not end the archive: to stop there, as GNU tar does,
+        would lose these members."""
         at, length = self._at, min(END_BYTES, self._size_bytes - self._at)
         if any(window.take(at, length)):
             self._lone_zero_blocks += 1
