@@ -1,5 +1,5 @@
-"""The contract of a codec: it decodes an encoded file to the bytes of a container, and encodes
-these.
+"""The contract of a codec: it decodes an encoded file to the bytes of a container, and encodes such
+bytes.
 
 To add a codec, write a module with a child of :class:`Codec`, and add a line to
 ``naming.extensions``."""
@@ -32,7 +32,7 @@ class MemberDecoder(Protocol):
 
 
 class EncodedPiece(Struct, frozen=True):
-    """One piece. ``check``: the value that the end of the file needs from it."""
+    """One piece. ``check``: the value that the end of the file needs from this piece."""
 
     data: bytes
     check: int = 0
@@ -122,7 +122,7 @@ class Codec(ABC):
         raise NotImplementedError(f"{self.name} is read, and not written")
 
     def library(self, level: int) -> tuple[str, str]:
-        """(library, version) of the encoder, on both of which output bytes depend."""
+        """(library, version) of the encoder; output bytes depend on both."""
         raise NotImplementedError(f"{self.name} is read, and not written")
 
     def description(self, level: int) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class DecodingRules(Struct, frozen=True):
 
 def format_of(head: bytes) -> tuple[str, str]:
     """(format, its suffix) of a file that begins with ``head``; two empty texts if the format is
-    unknown. ``head``: 262 bytes, because only the last of these identify a tar."""
+    unknown. ``head``: 262 bytes, because only the last of these bytes identify a tar."""
     for magic, name, suffix in _FORMATS:
         if head.startswith(magic):
             return name, suffix
