@@ -263,10 +263,10 @@ class ObjectWalk(Struct):
         self, view: memoryview, at: int, left: int, *, depth: int
     ) -> tuple[int, int, list[int]]:
         """Pass over ``left`` items from index ``at`` on, inside ``depth`` lists and maps, as long
-        as they are plain. Returns (index of the next header, items that are left in the innermost
-        list or map around it, items that are left in all lists and maps around that), not counting
-        the item that is being read. Counts of lists and maps that end at a break go down from
-        ``OPEN_LIST`` or ``OPEN_MAP``."""
+        as they are plain. Returns (index of the next header, items left in the innermost list or
+        map, items left in each list and map around that one). The item that is being read is not
+        counted. Counts of lists and maps that end at a break go down from ``OPEN_LIST`` or
+        ``OPEN_MAP``."""
         sizes, items = self.sizes
         around: list[int] = []
         # No header is longer than HEADER_BYTES_MAX: none that begins before `stop` is cut off.
