@@ -1,7 +1,7 @@
 """Files of lines as containers: JSON lines and text.
 
-A line is moved unchanged. A shard of lines has no head and no end, and between two lines only the
-line feed that ends the first. So a shard without lines is an empty file.
+A line is moved unchanged. A shard of lines has no head and no end. Between two lines is only the
+line feed that ends the first one. So a shard without lines is an empty file.
 """
 
 from __future__ import annotations

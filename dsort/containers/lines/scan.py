@@ -349,7 +349,7 @@ def line_feeds(block: UInt8s) -> Int64s:
 
 
 def _few_true(flags: Bools) -> Int64s:
-    """Where ``flags`` are true; faster if few are."""
+    """Where ``flags`` are true; faster if few flags are true."""
     if len(flags) % _WORD_BYTES:
         return np.flatnonzero(flags)
     groups = flags.view(np.uint64) != 0
