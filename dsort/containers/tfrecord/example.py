@@ -399,8 +399,8 @@ def _features(
 
 
 def _labels(rows: Int64s, sizes: Int64s, payloads: Payloads) -> tuple[BytesColumn, Bools]:
-    """The result of :func:`_features` for the members ``cls``, whose table rows are ``rows``: those
-    that are an integer as Python writes it become numbers."""
+    """The result of :func:`_features` for the members ``cls``, whose table rows are ``rows``. A
+    member that is an integer, as Python writes it, becomes a number."""
     heads = bytes_features(_CLS, sizes).tolist()
     is_number = np.zeros(len(rows), np.bool_)
     short = np.flatnonzero((sizes > 0) & (sizes <= _INTEGER_BYTES_MAX))
