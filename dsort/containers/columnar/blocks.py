@@ -50,8 +50,8 @@ class DealtBlock(Struct, frozen=True):
 def deal_out(
     batches: Sequence[LightRows], partition: Int32s, schema: Any, *, by_place: bool
 ) -> Iterator[DealtBlock]:
-    """The rows of all ``batches`` as one block for each partition, in input order; ``schema`` is
-    their plain schema. ``partition``: the partition of each row; -1: the row is left out.
+    """The rows of all ``batches`` as one block for each partition, in input order; ``schema``: the
+    plain schema of the batches. ``partition``: the partition of each row; -1: the row is left out.
     ``by_place``: values that lie in an input shard stay there, and the block has their places. The
     pieces are views of the batches."""
 

@@ -89,7 +89,7 @@ def row_keys(shard: str, batch: Any, key_field: str, first: int) -> BytesColumn:
 
 def cell_contents(name: str, column: Any) -> Iterator[bytes | None]:
     """The value of each row of the column ``name`` as a member's content; None for a null.
-    ``ConversionError`` for a value without such a form."""
+    ``ConversionError`` for a value that cannot be the content of a member."""
     try:
         yield from _contents(column)
     except (ValueError, ArithmeticError, TypeError) as error:
@@ -150,7 +150,7 @@ def _json_value(value: object) -> object:
 
 
 def _refuse_larger_rows(shard: str, table: TableShard, decoded_max: float) -> None:
-    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. This check
+    """``CorruptShardError`` if the rows take more than ``decoded_max`` bytes as members. The check
     comes first, because to make cells of rows takes a hundred times as long as to decode them."""
     if math.isinf(decoded_max):
         return

@@ -26,7 +26,8 @@ from dsort.naming.names import KEY_COLUMN, is_utf8, readable, shortened
 
 def changed_schema(schema: Any, dropped: Sequence[str], columns: Mapping[str, str]) -> Any:
     """``schema`` without some columns, and with ``columns``, which are new or replace a column of
-    the same name. ``columns``: the name of the type of each. Metadata about columns is left out."""
+    the same name. ``columns``: the name of the type of each column. Metadata about columns is left
+    out."""
     fields = {field.name: field for field in schema if field.name not in dropped}
     for name, kind in columns.items():
         fields[name] = pa.field(name, _type_named(kind))
@@ -188,8 +189,8 @@ def batch_of_records(
     keys: Sequence[bytes],
     members: Sequence[Iterable[tuple[bytes, bytes]]],
 ) -> Any:
-    """Records as a record batch. ``members``: of each record, (extension with its dot, content).
-    ``ConversionError`` names a member without a place in the schema."""
+    """Records as a record batch. ``members``: the members of each record, as (extension with its
+    dot, content). ``ConversionError`` names a member without a place in the schema."""
     columns: dict[str, list[Any]] = {name: [None] * len(keys) for name in schema.names}
     for row, key in enumerate(keys):
         if KEY_COLUMN in columns:

@@ -60,7 +60,8 @@ class Columnar(Container):
         return not self.options.key_field
 
     def scanner(self, shard: str, size_bytes: int) -> Scanner:
-        """Reads a shard whole: its footer has all the places. Its cells become members."""
+        """Reads a shard as a whole, because the footer at its end has all places. The cells become
+        members."""
         from dsort.containers.columnar.cells import cells_of_shard
 
         key_field = self.options.key_field

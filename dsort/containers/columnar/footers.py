@@ -94,8 +94,8 @@ def _listed(
     to_end: bool = True,
 ) -> tuple[list[T], int]:
     """Read the struct at byte ``at``, whose field ``wanted`` lists structs. Return (results of
-    ``item`` for the first ``most`` of these, end of the whole struct). If the list has more, or
-    with ``to_end`` false, the end is that of the last item that was read."""
+    ``item`` for the first ``most`` of these, end of the whole struct). If the list has more items,
+    or with ``to_end`` false, the end is that of the last item that was read."""
     found, number, seen = list[T](), 0, 0
     while head := data[at]:
         number, at = field_number(data, at, number)

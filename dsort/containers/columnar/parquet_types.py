@@ -39,8 +39,8 @@ _INTERVAL = 21
 
 def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
     """The Arrow schema of a file. The fields of the schema also get the annotations of the Parquet
-    ``elements`` for types that Arrow lacks. ``ValueError`` if the elements do not match its
-    columns."""
+    ``elements`` for types that Arrow lacks. ``ValueError`` if the elements do not match the columns
+    of the schema."""
     found: list[list[ThriftStruct]] = [[] for _ in schema]
     for way, element in _ways(elements):
         if way[0] >= len(found):
@@ -184,7 +184,7 @@ def refuse_types(schema: Any, suffix: str) -> None:
 def with_types(footer: ThriftStruct, schema: Any) -> set[str]:
     """Put the types of ``schema`` into the schema of ``footer``, which pyarrow wrote for it.
     Returns the paths of columns that have no order, and so no least value. ``InputError`` for a
-    type for which that schema has no place."""
+    type that has no place in the schema of ``footer``."""
     elements: list[ThriftStruct] = footer[2][1][1]
     places = dict(_ways(elements))
     unordered = set()

@@ -242,7 +242,7 @@ def _page_at(
 
 
 def _inflate(codec: str, data: memoryview, size_bytes: int) -> memoryview:
-    """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if its inflated length
+    """``data`` inflated to ``size_bytes``. ``OSError`` or ``ValueError`` if the inflated length
     differs. The C library allocates the memory, and keeps it in the process
     (``dsort.workers.worker``); with Arrow's own allocator, each memory page would be cleared every
     time."""
