@@ -17,10 +17,11 @@ if TYPE_CHECKING:  # reading a spec must not load NumPy
 
 
 class ResultShards(Struct, frozen=True):
-    """The shards of a result, in output order. ``records``: the number of records of each, by the
-    name of the shard. ``checksums``: the XXH3 of each, in hexadecimal digits. ``sha256``: the
-    SHA-256 of each in the same form, "" if the job has none. ``file_bytes``: the size of each.
-    ``splits``: the shards of each split, by its name in the spec ("": there is one split)."""
+    """The shards of a result, in output order. ``records``: the number of records of each shard, by
+    the name of the shard. ``checksums``: the XXH3 of each shard, in hexadecimal digits. ``sha256``:
+    the SHA-256 of each shard, in hexadecimal digits; "" if the job has none. ``file_bytes``: the
+    size of each shard. ``splits``: the shards of each split, by its name in the spec ("": there is
+    one split)."""
 
     records: Mapping[str, int]
     splits: Mapping[str, Sequence[str]]
@@ -55,8 +56,9 @@ class Sidecar:
         return f"{shard}.idx"
 
     def of_shard(self, shard: str, members: MemberTable, file_bytes: int) -> bytes:
-        """The file for ``shard``, of ``file_bytes`` bytes, whose members are ``members``.
-        ``InputError`` if this kind cannot describe its content."""
+        """The content of the file for ``shard``. ``members``: the members of the shard.
+        ``file_bytes``: the size of the shard. ``InputError`` if this kind cannot describe its
+        content."""
         raise NotImplementedError
 
     def result_files(self, shards: Sequence[str]) -> Sequence[str]:

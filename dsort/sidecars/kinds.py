@@ -142,7 +142,8 @@ class Dali(Sidecar):
 
 
 class Energon(Sidecar):
-    """An index of each shard, and ``.nv-meta/``. The job writes the database there itself."""
+    """An index of each shard, and the directory ``.nv-meta/``. The job itself writes the database
+    in this directory."""
 
     kind: ClassVar[str] = "energon"
     extensions: ClassVar[tuple[str, ...]] = (".tar",)
