@@ -94,7 +94,7 @@ class BareRows:
 
     def add(self, record: int, key: bytes, fields: Iterable[tuple[bytes, Value]]) -> None:
         """Add one record with its ``fields``: (name, value). A name becomes the extension of a
-        member. A slash in it becomes a dot, because text after a slash would be part of another
+        member. A slash in a name becomes a dot, because text after a slash would be part of another
         key. The name "" becomes a member without an extension.
 
         ``ConversionError`` if the fields cannot be members."""

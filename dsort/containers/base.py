@@ -2,7 +2,7 @@
 members as a shard.
 
 To add a container, write a module with a child of :class:`Container` and add it to ``registry``. No
-other module depends on the layout of its shards."""
+other module depends on the layout of the container's shards."""
 
 from __future__ import annotations
 
@@ -239,8 +239,8 @@ class Container(ABC):
 
     @property
     def head(self) -> Head | None:
-        """Bytes before the first member of an output shard. If there are any, the sizes of all
-        records of a shard are gathered before the shard is begun."""
+        """Bytes before the first member of an output shard. If a container has such bytes, the
+        sizes of all records of a shard are gathered before the shard is begun."""
         return None
 
     @property
@@ -251,7 +251,7 @@ class Container(ABC):
     @property
     def numbers_records(self) -> bool:
         """Whether record keys are only positions in a shard, because neither the options nor the
-        shards define other keys. If so, a record that moves gets another key."""
+        shards define other keys. If keys are positions, a record that moves gets another key."""
         return False
 
     def with_options(self, options: ContainerOptions) -> Container:
@@ -312,8 +312,8 @@ class Container(ABC):
         return 0
 
     def end(self, entries: PlacedEntries, stored_bytes: int) -> bytes:
-        """The bytes after the last member. ``entries``: in the order of the members; empty if
-        members have no entries."""
+        """The bytes after the last member. ``entries``: the entries of the members, in order; empty
+        if members have no entries."""
         return b""
 
     def file_bytes(self, records: int, members: int, entries_bytes: int, stored_bytes: int) -> int:

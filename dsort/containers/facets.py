@@ -83,7 +83,7 @@ class Names(Struct, frozen=True):
     ``ValueError`` for a text that cannot be a name. ``other_of``: returns the name that some
     readers see in the given headers instead of the scanned name; b"" if all readers see the same.
     ``target_of``: returns the target of the symbolic link with the given headers. ``retargeted``:
-    returns these headers with another target."""
+    returns the given headers of a link, with another target."""
 
     renamed: Callable[[BytesColumn, BytesColumn], BytesColumn]
     other_of: Callable[[bytes], bytes] = lambda headers: b""
@@ -130,7 +130,7 @@ class OutputFile(Struct, frozen=True):
 
 class ShardIndex(Struct, frozen=True):
     """The file ``name`` that readers need beside the output shards of one directory. ``of``:
-    returns its bytes, given these shards in their order.
+    returns the bytes of the file, given the output shards in their order.
 
     ``codecs``: the suffixes of the codecs that the index can record as the compression of a shard.
     ``compressed``: returns the container for shards with one of these suffixes. That container

@@ -119,7 +119,7 @@ class Columns(Struct, frozen=True):
 
     @property
     def schema(self) -> str:
-        """The columns as text, the same for the same columns."""
+        """The columns as text; equal columns have equal texts."""
         return json.dumps(self.as_config(), sort_keys=True)
 
     def as_config(self) -> dict[str, Any]:
