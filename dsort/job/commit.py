@@ -278,7 +278,8 @@ def names_stored(job: Job) -> list[str]:
 
 
 def _numbered_names(job: Job) -> list[str]:
-    """The names of the staged objects, by number: output shards, files of directories, sidecars."""
+    """The names of the staged objects, by number: output shards, then the files that list the
+    shards of a directory, then sidecars."""
     # `commit` numbers tokens in the same order; the kept objects have these numbers.
     containers = containers_named(job.spec, job.outcome.planned_names)
     beside = directory_file_names(containers, job.outcome.planned_names)

@@ -330,8 +330,8 @@ class Fact(Struct, Generic[Value], frozen=True):
 
     def before(self, job: Job) -> tuple[Value] | tuple[()]:
         """The value that an earlier attempt kept, after its files were given to all nodes; () if
-        there is no value, or a file of it is missing. ``StorageError`` if it is damaged: others may
-        have written it."""
+        there is no value, or a file of it is missing. ``StorageError`` if the kept value is
+        damaged: others may have written it."""
         data = job.attempt.retained(self.name)
         if not data:
             return ()
@@ -353,7 +353,7 @@ class Fact(Struct, Generic[Value], frozen=True):
 
     def _check(self, name: str, data: bytes, digest: str, what: str) -> None:
         """``StorageError`` for a file that workers cannot use, or that has changed: shards that are
-        extracted now would not fit the shards that were extracted with the kept file."""
+        extracted with the changed file would not fit the shards that were extracted before."""
         if digest != xxhash.xxh3_128_hexdigest(data):
             raise StorageError(
                 f"{what} was changed since the job wrote it",

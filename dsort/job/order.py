@@ -1,5 +1,5 @@
-"""The partitions of a job in output order, with their nodes and whether they are spent; and their
-cut into output shards."""
+"""The partitions of a job in output order: the node of each, and whether all its records are
+written. Also the cut of partitions into output shards."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def known_shards(job: Job) -> Iterator[ShardExtracted]:
 
 
 class _PlanFacts(Struct):
-    """What a plan found besides the output shards. ``records``: by the ordinals of inputs."""
+    """The facts of a plan besides its output shards. ``records``: by the ordinals of inputs."""
 
     tally: list[TallyRow]
     records: dict[Count, Count]

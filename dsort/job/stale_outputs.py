@@ -166,7 +166,7 @@ def _warn(job: Job, stale: _Stale) -> None:
         f"result in {job.buckets.outputs.uri}: {first_few(left)}"
     )
     if not job.spec.remove_stale and stale.ours:
-        text += f" (--remove-stale removes {len(stale.ours):,}, of a result that is replaced)"
+        text += f" (--remove-stale removes {len(stale.ours):,} of them, of replaced results)"
     job.reporter.warn("stale_outputs", text)
 
 

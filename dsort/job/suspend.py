@@ -134,7 +134,7 @@ def is_from_outside(job: Job, error: BaseException) -> bool:
 
 def suspend(job: Job, error: BaseException) -> None:
     """Keep journal and staged shards, release the job's lease, and add to ``error`` what is kept.
-    The workers have ended by now. Only for the holder of the lease."""
+    The workers have ended by now. Only the process that holds the lease may call this function."""
     try:
         with contextlib.suppress(StorageError):  # a full disk: the journal stays as after a kill
             job.attempt.journal.flush()
@@ -148,7 +148,7 @@ def suspend(job: Job, error: BaseException) -> None:
     except StorageError as problem:
         kept = f"its work is kept; the size of this work cannot be read: {problem.message}"
     commands = (
-        f"`{resume_command(job.job_id, job.spec, job.options)}` resumes it, "
+        f"`{resume_command(job.job_id, job.spec, job.options)}` resumes the job, "
         f"`{gc_command(job.job_id, job.spec, job.options)}` discards what is kept"
     )
     said = "; ".join(filter(None, [kept, words]))

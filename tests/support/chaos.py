@@ -121,7 +121,7 @@ class Chaos:
         if ended.code in ENDS_BY_BLOWS:
             return
         if ended.code == CONFLICT:
-            assert "start it again" in ended.err
+            assert "start the job again" in ended.err
             self._tidy_up()
             assert not self._is_begun()
             return

@@ -103,7 +103,8 @@ def refuse_early_collisions(
     names: OutputNames,
     target: OutputIdentities,
 ) -> None:
-    """:func:`refuse_collisions` for the first names of a template, before anything is read."""
+    """Call :func:`refuse_collisions` for the first names of a template, before any input is
+    read."""
     taken = source.names_in(target, inputs)
     if not taken:
         return

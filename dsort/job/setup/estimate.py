@@ -113,7 +113,7 @@ def _add_store_inputs(
 
 
 def _passes(job: Job) -> int:
-    """How often inputs were read for the plan; the job reads them as often."""
+    """How many times the inputs were read for the plan. The job reads them as many times."""
     total = sum(shard.size_bytes for shard in job.inputs)
     return max(round(job.reporter.state.phases["extract"].bytes_total / total), 1) if total else 1
 

@@ -177,7 +177,8 @@ def _refuse_unreadable(inputs: Sequence[InputShard], bucket: Bucket) -> None:
 
 
 def refuse_changed_inputs(job: Job) -> None:
-    """``ChangedInputError`` if an input changed: it may have been read half old, half new."""
+    """``ChangedInputError`` if an input changed: the job may have read one half before the change
+    and one half after it."""
     if job.replaces_inputs and (job.attempt.was_committing or job.outcome.naming):
         return  # they were checked before the first of them was replaced
     if isinstance(job.buckets.inputs, FilesBucket):

@@ -67,7 +67,8 @@ def load_keymap(spec: JobSpec, tally: Tally, *, fetch: FetchPolicy | None = None
 
 
 def load_formats(spec: JobSpec) -> list[object]:
-    """The codecs of the job. The call loads them, and the job's containers with their libraries."""
+    """The codecs of the job. The call loads these codecs, and the containers of the job, with their
+    libraries."""
     extensions = (spec.input_extension, *(target.extension for target in spec.targets))
     for extension in extensions:
         container_of(extension).load()

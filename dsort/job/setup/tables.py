@@ -1,4 +1,4 @@
-"""What is read from the footers of input tables before a job reads their rows."""
+"""Reads schemas and sizes from the footers of input tables, before a job reads their rows."""
 
 from __future__ import annotations
 

@@ -366,8 +366,8 @@ def bytes_to_move(job: Job, total_bytes: int) -> int:
 
 
 def check_output_space(job: Job, total_bytes: int) -> None:
-    """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned. Hard
-    links that are resolved make outputs larger than the inputs, for which room was checked."""
+    """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned. Room
+    was checked for outputs as large as the inputs. Resolved hard links make outputs larger."""
     if job.attempt.is_resumed or job.pipeline.encodes:
         return  # planned sizes are those before the codec
     expected = sum(shard.size_bytes for shard in job.inputs)

@@ -1,5 +1,5 @@
-"""Finds the records and members that a join leaves out, if that has to be known before extraction;
-counts or refuses the findings of orderers about joined records."""
+"""Finds the records and members that a join leaves out, if extraction needs them. Counts or refuses
+what orderers find about joined records."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_dying_before_the_journal_says_enough_is_reported(nth: int, trial: Trial
     trial.die("shuffle", PointFault("file:sync", nth, about=".dsort"))
     error = trial.refused()
     assert isinstance(error, JobConflictError)
-    assert "start it again" in error.hint
+    assert "start the job again" in error.hint
     trial.done("gc", "out", "--remove", "--older-than", "0s")
     assert tree_of(trial.out) == {}
 

@@ -52,7 +52,7 @@ def test_what_is_left_of_an_older_result_is_reported(
     (text,) = warnings_of(tmp_path, spec_with(**fields))
     assert "4 objects" in text
     assert "out-3.tar, out-4.tar, out-5.tar" in text
-    assert "--remove-stale removes 3, of a result that is replaced" in text
+    assert "--remove-stale removes 3 of them" in text
     assert len(files_of(tmp_path / "out")) == 8
 
 

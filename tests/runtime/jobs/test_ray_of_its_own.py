@@ -145,7 +145,7 @@ def test_a_stopped_job_ends_its_ray(
     assert said[0] == "stopping: ending the workers"
     assert said[1].startswith(f"error: the job was stopped by {number.name}")
     has_begun = moment == "extract"
-    then = "resumes it, `dsort gc .* discards" if has_begun else "starts the job again, "
+    then = "resumes the job, `dsort gc .* discards" if has_begun else "starts the job again, "
     assert re.match(rf"hint: `dsort resume \S+ --ray` {then}", " ".join([*said[2:], hint]))
     assert job.processes() == []
     assert list(job.directory.iterdir()) == []

@@ -114,8 +114,8 @@ def test_less_memory_than_any_job_takes_means_the_least_and_through_the_disk(
     (warning,) = [event.text for event in events if isinstance(event, JobWarning)]
     assert warning == report.warnings[0]
     least_mib = -(-least_memory_bytes() >> 20)
-    assert f"max_mem_usage {asked} is less than any job takes" in warning
-    assert f"uses {least_mib} MiB, the least" in warning
+    assert f"max_mem_usage {asked} is less than any job needs" in warning
+    assert f"uses the least memory, {least_mib} MiB" in warning
 
 
 @pytest.mark.parametrize("move", ["auto", "spill", "map"])
