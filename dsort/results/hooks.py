@@ -1,7 +1,7 @@
 """Hooks: how a job reports its end. A webhook receives JSON, a command receives it on its input.
 
 Commands are named in a spec and defined where the job runs (``[commands]`` in the user's own
-settings), so that a spec cannot set which program runs. Commands run without a shell.
+settings), so that a spec cannot choose the program that runs. Commands run without a shell.
 """
 
 from __future__ import annotations

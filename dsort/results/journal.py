@@ -308,7 +308,7 @@ def result_elsewhere(bucket: Bucket, job_id: str) -> str:
 
 
 def is_elsewhere(directory: JobDirectory) -> bool:
-    """Whether a job has nothing but outputs in the bucket."""
+    """Whether the job of a directory is in another bucket, and has only outputs in this bucket."""
     return _NOTE in directory.parts
 
 

@@ -201,7 +201,7 @@ NO_LEASE: Final = NoLease()
 # supports conditions, a lease is written only over the version that was stored when no newer claim
 # existed.
 class Lease:
-    """A job held by this process. Made by ``take``; ``keep`` starts to renew it.
+    """A job held by this process. ``take`` makes a lease; ``keep`` starts to renew it.
 
     ``lost`` is set once another attempt began, or the store was out of reach for two thirds of the
     lapse. The job may then belong to another process, so this process stops all work on it, and

@@ -261,8 +261,8 @@ class Making(Struct, frozen=True):
 #
 # Readers have to work without `timeline` and `mixing`: manifests of the first releases have none.
 def write_manifest(file: IO[bytes], manifest: Manifest, making: Making) -> None:
-    """Write the manifest in its stored form. Its outputs are iterated twice; a million outputs are
-    never in memory at once, but are made one by one."""
+    """Write the manifest in its stored form. The outputs of ``manifest`` are iterated twice, one by
+    one: a million outputs are never in memory at once."""
     totals, readers = _summed(manifest.outputs)
     lineage, history, mixing = manifest.lineage, manifest.history, making.mixing
     content = {

@@ -270,7 +270,7 @@ def reaction_counts(listed: Iterable[Mapping[str, Any]]) -> tuple[ReactionCount,
 
 
 def output_counts(manifest: Mapping[str, Any]) -> tuple[OutputCount, ...]:
-    """The sums for each output in the spec of a manifest."""
+    """The sums for each output that the spec of a manifest names."""
     sums = {each["name"]: [0, 0, 0, 0] for each in manifest["spec"].get("outputs") or ()}
     for row in manifest["outputs"] if sums else ():
         own = sums[row["output"]]

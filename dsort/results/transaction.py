@@ -195,8 +195,8 @@ class Transaction:
     def roll_back(
         self, names: Sequence[str], given: Mapping[str, tuple[str, str]], *, notes_replaced: bool
     ) -> PutBack:
-        """Put back the replaced objects, and remove objects that got their names in this attempt or
-        an earlier one. ``names``: all names that the job gives, by number; ``given``: by token,
+        """Put back the replaced objects, and remove the objects that this attempt or an earlier
+        attempt has named. ``names``: all names that the job gives, by number; ``given``: by token,
         (name, receipt) of objects that may already have their names; ``notes_replaced``: whether
         the job lists the objects that it replaces before it gives names. Only the process that
         holds the job's lease may call this method, because otherwise another job's objects may have

@@ -51,7 +51,7 @@ def views_into(
     known: Iterable[ViewJob] = (),
     manifests_max: int = MANIFESTS_READ_MAX,
 ) -> dict[str, str]:
-    """The owners of objects to which views point: by owner, the view in words.
+    """For each owner of objects to which a view points: the view, in words.
 
     ``owners``: for each object, by its place (see ``places_of``), the job of its result, or any
     other text. ``buckets``: where the objects are; the ``manifests_max`` newest manifests in each
@@ -129,7 +129,7 @@ def _may_read(spec: JobSpec, buckets: Sequence[Bucket], open_bucket: Opener) -> 
 
 
 def _sources(spec: JobSpec, open_bucket: Opener) -> dict[str, BucketRef]:
-    """The input buckets by name, without buckets that this process may not open, because they have
+    """The input buckets by name, without buckets that this process may not open: such a bucket has
     no result of its jobs."""
     found = {}
     for each in spec.sources:
