@@ -354,7 +354,7 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = F
 
 def _by_identity(keys: BytesColumn, key_hash: UInt64s, order: Int64s) -> Duplicates:
     """The slow, plain way, for the case that two keys have one 64-bit hash. A stray is not equal to
-    a record with the same key, as its hash differs."""
+    a record with the same key, because the hash of the stray differs."""
     seen: dict[tuple[int, bytes], int] = {}
     rows, nth = [], []
     for row in order.tolist():

@@ -1,4 +1,5 @@
-"""How a job mixed its records: a value and its line. Without NumPy, as every command loads this."""
+"""The struct that describes how a job mixed its records, and its line of text. Every command loads
+this module, so it does not load NumPy."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def judge_mixing(counts: Int64s, *, input_shards: int, output_shards: int) -> Mi
 def mixing_of(stored: Mapping[str, Any]) -> Mixing | None:
     """A mixing from its stored form: ``input_shards``, ``output_shards`` and ``counts``.
 
-    ``ValueError``, ``TypeError`` or ``KeyError`` if it is something else.
+    ``ValueError``, ``TypeError`` or ``KeyError`` if ``stored`` has another form.
     """
     counts = np.array(stored["counts"], np.int64)
     if counts.ndim != 2:

@@ -164,7 +164,7 @@ class OutputShards(Sequence[OutputShard]):
 
 
 def rows_of(*columns: Int64s) -> Iterator[tuple[int, ...]]:
-    """Yield the rows of columns of shape ``(n,)``; only some are objects at a time."""
+    """Yield the rows of columns of shape ``(n,)``; only ``AT_ONCE`` rows are objects at a time."""
     for begin in range(0, len(columns[0]), AT_ONCE):
         some = (column[begin : begin + AT_ONCE].tolist() for column in columns)
         yield from zip(*some, strict=True)

@@ -221,8 +221,8 @@ class Interleave(Placement, frozen=True):
 
 
 def batch_hash(seed: str, group: int, word: int, batch: int) -> int:
-    """The hash that orders the batches of one window: the window of the sort word ``word``, in one
-    output."""
+    """The hash that orders the batches of a window. ``group`` and ``word``: the output and the sort
+    word of the window."""
     import xxhash  # not loaded by help texts, which load this module
 
     outer = xxhash.xxh3_64_intdigest(f"batches {seed}".encode("utf-8", "surrogateescape"))
