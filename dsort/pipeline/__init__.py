@@ -2,5 +2,5 @@
 
 Read ``pipeline`` first: it has the values that workers receive. ``compile`` makes them of a spec.
 All code takes from them, and not from the spec, how records are read, changed, ordered and written.
-``movement`` is how payload moves; it is chosen once the sizes of the inputs are known.
+``movement`` has the ways to move payload; a job chooses one by the sizes of its inputs.
 """

@@ -275,8 +275,8 @@ def choose_movement(load: Load, forced: str = "auto", *, only: str = "") -> Move
     ``only``: the name of the only movement that can make the result, "" if any can.
 
     Raises:
-        NotMappableError: the inputs cannot be moved as asked for.
-        TooLittleMemoryError: the smallest working set does not fit.
+        NotMappableError: the inputs cannot be moved in the requested way. TooLittleMemoryError: the
+        smallest working set does not fit.
     """
     way, reason = _way(load, forced, only)
     load, buffer_bytes = _with_workers_that_fit(load)
