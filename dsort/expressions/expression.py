@@ -48,8 +48,8 @@ class Expression:
 
     @classmethod
     def of(cls, text: str, *, wanted: str = "bool") -> Expression:
-        """Compile ``text``. ``ExpressionError`` if it is no expression, or cannot have the type
-        ``wanted`` ("" for any type)."""
+        """Compile ``text``. ``ExpressionError`` if ``text`` is no expression, or cannot have the
+        type ``wanted`` ("" for any type)."""
         tree = resolve(parse(text), wanted=wanted)
         patterns = sum(isinstance(each, Call) and each.name == "matches" for each in nodes_of(tree))
         if patterns > PATTERNS_MAX:

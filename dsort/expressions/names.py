@@ -1,8 +1,8 @@
 """Resolves the names of an expression and checks its types.
 
 The types of constants and of facts of the index are known; the types of values in members are known
-only when these are read (``dyn``). An expression whose types cannot fit for any record is refused
-before the job begins.
+only when the members are read (``dyn``). An expression whose types cannot fit for any record is
+refused before the job begins.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ class Reading:
         return sizes[member_rows] if len(sizes) else np.zeros(len(member_rows), np.int64)
 
     def _member_rows(self, extensions: tuple[str, ...]) -> Int64s:
-        """For each record the row in the member table of the member with the first of
-        ``extensions`` that the record has, or -1."""
+        """For each record: the row of a member in the member table, or -1. The member has one of
+        ``extensions``, the first of them that the record has."""
         known = self._found.get(extensions)
         if known is not None:
             return known
@@ -346,8 +346,8 @@ _EXACT = 1 << 53  # integers below are floats of the same value
 
 
 class _Numbers(Struct, frozen=True, eq=False):
-    """Integers, one a record or one for all. ``least``, ``most``: their bounds as integers of
-    Python, which have any length, so that no overflow stays undetected."""
+    """Integers: one for each record, or a single one for all records. ``least``, ``most``: their
+    bounds as integers of Python, which have any length, so that no overflow stays undetected."""
 
     values: Int64s
     least: int

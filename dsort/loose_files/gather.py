@@ -166,10 +166,10 @@ def list_members(
     check: Callable[[], None],
     written_by: WrittenBy | None,
 ) -> Listing:
-    """The members that the files of ``sources`` become. Each file becomes one member, or is counted
-    as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` names two
-    files that would be one member. ``read``: reads the files that ``rules`` name, such as a table.
-    ``known_classes``: the number of each class of a result to which these members are added.
+    """The members that are made of the files of ``sources``. Each file becomes one member, or is
+    counted as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` names
+    two files that would be one member. ``read``: reads the files that ``rules`` name, such as a
+    table. ``known_classes``: the number of each class of a result to which these members are added.
     ``check`` is called repeatedly, and may raise. ``written_by``: runs the programs of a recipe;
     None: programs are not run."""
     members = Members()
@@ -331,7 +331,7 @@ def _add_table(members: Members, table: Table, read: Read, tally: Tally) -> None
             raise InputError(f"{where}: {table.key} is neither text nor a whole number")
         own = name_bytes(where, str(value))
         if own in seen:
-            raise DuplicateError(f"{where} is about {value}, as is {seen[own]}")
+            raise DuplicateError(f"{where} describes {value}, as does {seen[own]}")
         seen[own] = where
         if own not in records:
             tally.add("rows_without_record", 1, [f"{where}: {value}"])

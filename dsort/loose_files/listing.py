@@ -224,8 +224,8 @@ _MODEL = np.frombuffer(tar_header(b"", 0), np.uint8)
 
 
 def plain_headers(names: BytesColumn, sizes: Int64s) -> NDArray[np.uint8]:
-    """A block for each member, shape ``(n, 512)``. ``names``: ASCII, up to 100 bytes. ``sizes``: up
-    to 8 GiB."""
+    """The header block of each member, shape ``(n, 512)``. ``names``: ASCII, up to 100 bytes.
+    ``sizes``: up to 8 GiB."""
     blocks = np.tile(_MODEL, (len(names), 1))
     blocks[:, _SIZE] = (sizes[:, np.newaxis] >> np.arange(30, -1, -3) & 7) + ord("0")
     overwrite_names(blocks.reshape(-1), names)

@@ -258,7 +258,7 @@ class Bucket(Protocol):
         uploads to them are aborted."""
 
     def free_bytes(self) -> int | None:
-        """The room left in bytes, or None where there is no such limit."""
+        """The number of bytes that may still be stored, or None if there is no limit."""
 
     def local_path(self, name: str) -> Path | None:
         """The path of the object as a file on this machine, or None if it is no local file."""
@@ -374,7 +374,7 @@ class MadeBucket:
         return None
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise InvariantError(f"{self.uri} is written, which is only read")
+        raise InvariantError(f"{self.uri} is written, and can only be read")
 
     create = write = write_new = write_over = delete = stage = publish = _refuse
     keep_aside = put_back = make_durable = discard = _refuse

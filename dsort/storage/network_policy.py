@@ -221,7 +221,7 @@ def check_host_pattern(glob: str) -> None:
     if glob.removesuffix("]").endswith(":") and glob.count(":") == 1:
         raise ValueError("has no port behind its colon")
     if port not in ("", "*") and not (port.isascii() and port.isdecimal() and int(port) < 2**16):
-        raise ValueError(f"has the port {port[:20]!r}, which is no number of a port")
+        raise ValueError(f"has the port {port[:20]!r}, which is no valid port")
 
 
 def _is_under(path: str, directory: str) -> bool:

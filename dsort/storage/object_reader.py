@@ -81,7 +81,7 @@ class PinnedObject(ClosesOnExit):
         end = offset + len(view)
         if end > self.info.size_bytes:
             raise StorageError(
-                f"{self._what} ended at byte {self.info.size_bytes:,}, {end:,} expected"
+                f"{self._what} ended at byte {self.info.size_bytes:,}; {end:,} bytes were expected"
             )
         return view
 

@@ -52,8 +52,8 @@ _READS_MAX = 4
 
 
 class PreconditionError(StorageError):
-    """The condition of a request (``If-Match``, ``If-None-Match``, a range) does not hold. Backends
-    catch this error; it never leaves them."""
+    """The condition of a request (``If-Match``, ``If-None-Match``, a range) does not hold. The
+    buckets catch this error; it never leaves them."""
 
 
 PRECONDITION_FAILED = Meaning(PreconditionError, "it is not what it was expected to be")
@@ -245,7 +245,7 @@ class ObjectBucket:
         )
 
     def stat(self, name: str) -> ObjectInfo:
-        """Size, time and etag of an object; ``ObjectNotFoundError`` if there is none."""
+        """Size, time and etag of an object; ``ObjectNotFoundError`` if it does not exist."""
         return self.ask(f"find {name}", partial(self._objects.head, checked(name)))
 
     def stat_many(self, names: Collection[str]) -> dict[str, ObjectInfo]:
@@ -287,7 +287,7 @@ class ObjectBucket:
             return None
 
     def open(self, name: str) -> ObjectReader:
-        """Request an object. ``ObjectNotFoundError`` if there is none."""
+        """Request an object. ``ObjectNotFoundError`` if it does not exist."""
         fetch = partial(self._objects.fetch, checked(name), 0, None, None)
         info, stream = self.ask(f"read {name}", fetch)
         return ObjectReader(

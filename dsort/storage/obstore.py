@@ -97,7 +97,7 @@ _TEXTS: tuple[tuple[str, Meaning], ...] = (
 
 
 def meaning_of_obstore_error(error: BaseException) -> Meaning | None:
-    """The meaning of ``error``, or None if it is not one of obstore's."""
+    """The meaning of ``error``, or None if it is no error of obstore."""
     for kind, meaning in _KINDS:
         if isinstance(error, kind):
             return meaning

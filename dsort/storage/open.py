@@ -67,7 +67,7 @@ def open_bucket(
 def fixed_ref(
     ref: BucketRef, limits: StoreLimits, *, pause: Callable[[float], None] | None = None
 ) -> BucketRef:
-    """The reference of the present state of the bucket ``ref``: see ``Store.fixed``."""
+    """A reference to the present state of the bucket ``ref``: see ``Store.fixed``."""
     store = store_of(ref.scheme)
     if store is None:
         return ref

@@ -173,9 +173,9 @@ class RuledWeb:
         redirects its reader. ``wanted``: the range as a header, or "". ``head``: requests the facts
         of the object.
 
-        The server of bytes has ETags of its own, so the gateway is asked for the facts of the
-        object before and after it has named the place: an object that was replaced in between has
-        another ETag then.
+        The server of the bytes has ETags of its own. So the gateway is asked for the facts of the
+        object twice, before and after it redirects the reader: an object that was replaced in
+        between has another ETag the second time.
         """
         reply = self.reply(action, "GET", url, {"Range": wanted} if wanted else {})
         if reply.status not in _OK:

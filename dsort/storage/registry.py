@@ -100,7 +100,7 @@ class Store:
         raise NotImplementedError
 
     def fixed(self, ref: BucketRef, limits: StoreLimits, transport: Transport) -> BucketRef:
-        """The reference of the present state of the bucket ``ref``, in a store that keeps earlier
+        """A reference to the present state of the bucket ``ref``, in a store that keeps earlier
         states; ``ref`` itself in all other stores. A job reads its inputs by this reference."""
         return ref
 
@@ -403,8 +403,8 @@ def parse_text(text: str, *, any_directory: bool = False) -> BucketRef:
         return BucketRef(STREAM, text)
     if text.startswith(f"{PIPE}:"):
         raise BucketTextError(
-            f"{shown(text)}: a program is not written as one text, which a shell would have to "
-            "take apart",
+            f"{shown(text)}: a program is written as a list of words, not as one text that a "
+            "shell would split",
             PIPE_HINT,
         )
     written = split_scheme(text)

@@ -1,7 +1,7 @@
 """Makes the requests to a store: the one place where a request is tried again. Buckets that are
 opened together, for one job, share the clients that the first of them makes for a store.
 
-Backends raise ``TransientStorageError`` for requests that may succeed later. All other errors are
+Buckets raise ``TransientStorageError`` for requests that may succeed later. All other errors are
 passed on at once.
 """
 
@@ -104,7 +104,7 @@ def _tell_again(
 
 
 def _reason(what: str, last: TransientStorageError) -> str:
-    return last.message.removeprefix(f"cannot {what}: ")  # messages of backends may begin so, too
+    return last.message.removeprefix(f"cannot {what}: ")  # messages of buckets may begin so, too
 
 
 def _given_up(what: str, last: TransientStorageError, tries: int, seconds: float) -> StorageError:

@@ -1,8 +1,8 @@
 """The contract of a step: what a job does to records after they are read and before it orders them.
 
 A step receives the records of one input shard at a time, as columns, and returns those that stay.
-The result depends only on its options and these records. So another worker that repeats the task of
-a dead one makes the same bytes.
+The result depends only on its options and these records. So a worker that repeats the task of a
+dead worker makes the same bytes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Step(OptionGroup, frozen=True):
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """The step with these options of a spec, each of its type. ``OptionError`` if they are
-        invalid."""
+        """The step with the ``options`` of a spec, whose values already have the right types.
+        ``OptionError`` if they are invalid."""
         made = cls(**cls.checked({cls.bare: options} if cls.bare else options))
         for check in cls.checks:
             values = {name: getattr(made, name) for name in check.options}

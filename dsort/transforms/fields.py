@@ -217,7 +217,7 @@ class Require(Step, frozen=True):
 
     @property
     def members_used(self) -> tuple[str, ...]:
-        """All extensions, also of the members that have the fields."""
+        """The required extensions, and the extensions of the members with the required fields."""
         named = [name for each in self._wanted for name in each]
         return tuple(dict.fromkeys([*named, *self.members_read]))
 

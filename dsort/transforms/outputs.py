@@ -1,6 +1,6 @@
-"""Decides the output of each record, by a hash of its key or content, or by expressions; and the
-number of its copies, a whole number and perhaps one more, by a hash of its key. A lot is a random
-number that a record draws, here made from such a hash."""
+"""Decides the output of each record, by a hash of its key or content, or by expressions. Decides
+how many copies of a record come out: a whole number, and by a hash of its key perhaps one more. A
+lot is a random number that a record draws, here made from such a hash."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ class CodeProcess:
         return f"its process {how}" + (f": {words}" if words else "")
 
     def close(self) -> None:
-        """Give it a moment to end by itself, and then kill it."""
+        """Give the process a moment to end by itself, and then kill it."""
         # The end of its input lets it end by itself.
         with contextlib.suppress(OSError):
             os.close(self._sink)

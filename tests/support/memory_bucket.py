@@ -41,8 +41,8 @@ class _Memory(ClosesOnExit):
         piece = data[offset : offset + len(buffer)]
         if len(piece) < len(buffer):
             raise StorageError(
-                f"{self._name} in bucket {self._bucket} ended at byte {len(data):,}, "
-                f"{offset + len(buffer):,} expected"
+                f"{self._name} in bucket {self._bucket} ended at byte {len(data):,}; "
+                f"{offset + len(buffer):,} bytes were expected"
             )
         buffer[:] = piece
 

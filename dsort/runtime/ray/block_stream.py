@@ -91,7 +91,7 @@ def connected(where: str, context: ssl.SSLContext | None, end_s: float) -> socke
     there is no connection by then; ``ValueError`` if ``where`` is not the address of a server."""
     parts = urlsplit(where)
     if parts.scheme not in SCHEMES or not parts.hostname or not parts.port:
-        raise ValueError(f"{where} is not the place of a server")
+        raise ValueError(f"{where} is not the address of a server")
     if (parts.scheme == "tls") != (context is not None):
         raise ConnectionError("one end has certificates for its connections, the other has none")
     made = socket.create_connection((parts.hostname, parts.port), timeout=_left_s(end_s))

@@ -1,4 +1,4 @@
-"""Starts a Ray, joins one, and leaves it: in one thread, and without a trace.
+"""Starts or joins a Ray, and leaves it: in one thread, and without a trace.
 
 Before a cluster is joined, its address is checked, which takes seconds. Ray itself takes more than
 ten minutes to detect that nothing listens there, and logs each try. A Ray that dsort starts listens
@@ -284,7 +284,7 @@ def check_form(address: str) -> None:
 
 
 def check_listener(address: str) -> None:
-    """``WorkerLostError`` if nothing at ``address`` speaks HTTP/2, as all of Ray's servers do.
+    """``WorkerLostError`` unless a server at ``address`` uses HTTP/2, as all of Ray's servers do.
 
     ``auto`` is checked only if ``RAY_ADDRESS`` is set, as otherwise only Ray can resolve it.
     """

@@ -100,8 +100,8 @@ class NodeAgent:
             self._store = located(error, self._where)
 
     def open(self, files: Mapping[str, bytes]) -> str | DsortError:
-        """The id of this scratch node, or the error that prevents it. ``files``: all files that
-        were shared until now."""
+        """The id of this scratch node, or the error because of which it cannot be used. ``files``:
+        all files that were shared until now."""
         for name, data in files.items():
             is_there = isinstance(self._store, IndexStore) and self._store.scratch.has(name)
             error = "" if is_there else self.store(name, data)

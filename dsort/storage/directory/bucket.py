@@ -102,7 +102,7 @@ class LocalBucket:
                     yield name, status
 
     def stat(self, name: str) -> ObjectInfo:
-        """Size, time and etag of a file; ``ObjectNotFoundError`` if there is none."""
+        """Size, time and etag of a file; ``ObjectNotFoundError`` if it does not exist."""
         path = self._path(name)
         with self._doing(f"find {name}"):
             status = self._status(str(path))
@@ -130,7 +130,7 @@ class LocalBucket:
         return found
 
     def open(self, name: str) -> LocalReadObject:
-        """Open a file for reading; ``ObjectNotFoundError`` if there is none."""
+        """Open a file for reading; ``ObjectNotFoundError`` if it does not exist."""
         path = self._path(name)
         with self._doing(f"read {name}"):
             return LocalReadObject(self.open_file(str(path)), name, self.uri)
@@ -305,7 +305,7 @@ class LocalBucket:
         return {token for token, (name, receipt) in tokens.items() if self._is_of(name, receipt)}
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Keep the file (or the link) ``name`` as ``token``, too; "" if there is none.
+        """Keep the file (or the link) ``name`` as ``token``, too; "" if it does not exist.
 
         Without hard links, the file is moved: then ``name`` is free until something is published
         there.

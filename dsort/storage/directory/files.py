@@ -367,8 +367,8 @@ class _OpenFile(ClosesOnExit):
                 got = os.preadv(self._fd, [buffer[done:]], offset + done)
                 if not got:
                     raise StorageError(
-                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}, "
-                        f"{offset + len(buffer):,} expected"
+                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}; "
+                        f"{offset + len(buffer):,} bytes were expected"
                     )
                 done += got
 
@@ -483,7 +483,7 @@ class LocalStagedObject(_OpenFile):
         _libc.sync_file_range(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
 
     def forget(self, offset: int, size_bytes: int) -> None:
-        """Drop a range that is on the disk from the page cache."""
+        """Drop a range from the page cache. The range has to be on the disk."""
         os.posix_fadvise(self._fd, offset, size_bytes, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:

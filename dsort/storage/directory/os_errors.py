@@ -78,8 +78,8 @@ def storage_error_of(
 class StorageErrors:
     """A context that translates every ``OSError`` into ``StorageError``.
 
-    Arguments as for :func:`storage_error_of`. Other exceptions are not changed. (It is a class, not
-    a generator, because it is used for every write: it costs a third of a microsecond.)
+    Arguments as for :func:`storage_error_of`. Other exceptions are not changed. (Every write uses
+    it, so it is a class and not a generator: a class costs only a third of a microsecond.)
     """
 
     __slots__ = ("_action", "_bucket", "_needed_bytes")

@@ -57,8 +57,8 @@ class LocalRandomReads(ClosesOnExit):
                 got = self._read_some(buffer[done:], offset + done)
                 if not got:
                     raise StorageError(
-                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}, "
-                        f"{offset + least_bytes:,} expected"
+                        f"{self._name} in bucket {self._bucket} ended at byte {offset + done:,}; "
+                        f"{offset + least_bytes:,} bytes were expected"
                     )
                 done += got
 

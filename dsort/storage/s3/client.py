@@ -70,7 +70,7 @@ class _Inherited:
     """The clients of this process, by the settings with which they reach their buckets, for its
     forks.
 
-    Only forks of a process with a single thread use them, because whatever another thread does at
+    Only forks of a process with a single thread use them, because work that another thread does at
     the moment of a fork stays half-done in the fork. Forks use them only at their beginning,
     because credentials change.
     """

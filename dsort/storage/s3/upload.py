@@ -374,8 +374,9 @@ class S3StagedObject(StagedInStore):
         part.add_done_callback(lambda _: self._buffers.give_back(buffer, uploaded=True))
 
     def _begin(self) -> tuple[str, int]:
-        """Begin the upload: (its id, the time by the store's clock). Requests that the store checks
-        the parts and the whole object. Checks that the store does not support are left out."""
+        """Begin the upload. Returns (its id, the time by the store's clock). Requests that the
+        store checks the parts and the whole object. Checks that the store does not support are left
+        out."""
         client = self._client
         begin, target = client.api.create_multipart_upload, client.target(self._name)
         of_parts = {"ChecksumAlgorithm": "CRC32C"}

@@ -307,7 +307,7 @@ def test_a_file_that_shrank_is_no_short_read(bucket: LocalBucket, directory: Pat
     bucket.write("a", bytes(10_000))
     with bucket.open("a") as opened:
         os.truncate(directory / "a", 4_000)
-        with raises(StorageError, "byte 4,000, 10,000"):
+        with raises(StorageError, "byte 4,000", "10,000"):
             opened.read_into(memoryview(bytearray(10_000)), 0)
         with raises(StorageError, "10,000 bytes"):
             opened.mapping()

@@ -240,7 +240,7 @@ def test_an_object_that_ends_too_soon_is_no_transient_fault(
 ) -> None:
     bucket = retrying(policy)
     bucket.write("a", bytes(10))
-    with bucket.open("a") as opened, raises(StorageError, "byte 10, 11"):
+    with bucket.open("a") as opened, raises(StorageError, "byte 10", "11"):
         opened.read_into(memoryview(bytearray(11)), 0)
     assert len(clock.slept) == 0
 
