@@ -28,7 +28,7 @@ def blind_for(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
         assert (Path(path) / token).is_file()
         asked.append(path)
         if Path(path) == directory or directory in Path(path).parents:
-            raise StorageError("not to be seen from node n1", hint="share it")
+            raise StorageError("cannot be seen from node n1", hint="share it")
         return ()
 
     monkeypatch.setattr(InlineRuntime, "check_directory", check)
