@@ -1,4 +1,4 @@
-"""Runs the suites and prints the result: figures of dsort beside those of others."""
+"""Runs the suites and prints the result: figures of dsort beside those of other programs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 FULL = {"total": 1_100_000_000, "shards": 16, "rounds": 3, "slow_rounds": 2, "timeout": 900.0}
 QUICK = {"total": 300_000_000, "shards": 6, "rounds": 3, "slow_rounds": 1, "timeout": 120.0}
 FULL_MINUTES, QUICK_MINUTES = 40.0, 2.5
-"""First rounds, and what is measured alone, come on top."""
+"""The minutes after which no second round begins. First rounds, and suites that measure by
+themselves, may take longer."""
 SUITE_ERRORS = (OSError, RuntimeError, ValueError, KeyError)
-"""What ends a suite that cannot go on, such as a server that does not start."""
+"""The errors that end a suite, such as that of a server that does not start."""
 
 
 def size_bytes(text: str) -> int:
@@ -61,7 +62,7 @@ def _names_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
 
 
 def _rows(text: str) -> tuple[str, ...]:
-    """An argument type: rows of suites that there are."""
+    """An argument type: rows of known suites."""
     rows = tuple(text.split(","))
     for row in rows:
         suite = row.partition("/")[0]
@@ -82,16 +83,16 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
         type=_rows,
         default=(),
         metavar="ROWS",
-        help="as in tables,containers/3k,warm/*/cp: a suite, a profile of it, a contender of that",
+        help="as in tables,containers/3k,warm/*/cp: suite, suite/profile, suite/profile/contender",
     )
-    add("--require-quiet", action="store_true", help="measure nothing while others are busy")
+    add("--require-quiet", action="store_true", help="measure nothing on a busy machine")
     add("--suites", type=_names_of(SUITES), default=(), help=", ".join(SUITES))
     add("--all", action="store_true", help="all suites, not only those that pages quote")
-    add("--minutes", type=float, help="begin no second round of anything after so many")
+    add("--minutes", type=float, help="begin no second round after this many minutes")
     add("--profiles", type=_names_of(PROFILES), default=tuple(PROFILES), help=", ".join(PROFILES))
     add("--contenders", type=_names_of(CONTENDERS), default=(), help=", ".join(CONTENDERS))
     add("--rounds", type=int, help="rounds of every contender")
-    add("--workers", type=int, default=machine.core_count(), help="of dsort, and cp processes")
+    add("--workers", type=int, default=machine.core_count(), help="of dsort; processes of cp")
     add("--total", type=size_bytes, help="bytes of each profile, such as 1.1GB")
     add("--shards", type=int, help="input shards of each profile")
     return parser.parse_args(arguments)
@@ -110,7 +111,7 @@ def settings_of(
         is_quick=parsed.quick,
         total_bytes=total_bytes,
         shards=parsed.shards or int(default["shards"]),
-        # A third of less than this does not hold an interpreter for each worker.
+        # With less data, a third of it could not hold an interpreter for each worker.
         limited_total_bytes=parsed.total or int(FULL["total"]),
         rounds=parsed.rounds or int(default["rounds"]),
         slow_rounds=min(parsed.rounds or sys.maxsize, int(default["slow_rounds"])),
@@ -119,7 +120,7 @@ def settings_of(
         timeout_seconds=default["timeout"],
         profiles=parsed.profiles,
         contenders=parsed.contenders,
-        # What is asked for by name is not left out of --quick.
+        # A suite that the user names is not left out of --quick.
         only=parsed.only or (() if parsed.all else parsed.suites),
         until_s=time.monotonic() + 60 * (parsed.minutes or usual_minutes),
     )
@@ -130,26 +131,26 @@ def settings_of(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 0 when everything ran; 1 when a run failed,
-    2 when the disk had no room for a suite, 3 when the machine is not quiet and has to be, 130 or
-    143 when it was stopped. A rival that fails where failing is a result does not count."""
-    # As Ctrl-C: what runs is ended, and its outputs and its cgroup are removed.
+    """Exit code 0 if all runs succeeded; 1 if a run failed, 2 if the disk had no room for a suite,
+    3 if the machine was not quiet (``--require-quiet``), 130 or 143 if the benchmark was stopped. A
+    failed run with ``may_fail`` counts as a result."""
+    # Like Ctrl-C, SIGTERM ends the running command and removes its outputs and its cgroup.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     settings, suites, parsed = settings_of(arguments)
     busy_cores = machine.busy_cores()
     if busy_cores > machine.QUIET_CORES_MAX:
-        words = f"others keep {busy_cores:.2f} cores busy: only processor seconds mean anything"
+        words = f"other programs keep {busy_cores:.2f} cores busy: use processor seconds only"
         print(words, file=sys.stderr)
         if parsed.require_quiet:
             return 3
     settings.directory.mkdir(parents=True, exist_ok=True)
-    # As pip does. Under PYTHONDONTWRITEBYTECODE each run would compile them anew.
+    # As pip does. Under PYTHONDONTWRITEBYTECODE, each run would compile the modules again.
     compileall.compile_dir(REPOSITORY / "dsort", quiet=2)
     header = machine.describe(settings.directory) | {"busy cores before": f"{busy_cores:.2f}"}
     header["date"] = time.strftime("%Y-%m-%d")
     cp = tuple(machine.cp_command(settings.directory))
     bench = Bench(settings.workers, settings.timeout_seconds, cp)
-    # The directory is left out: it says where this machine keeps things, not what it does.
+    # The directory is left out: the place of data on this machine is no setting of a measurement.
     kept = asdict(settings)
     for name in ("directory", "until_s"):
         del kept[name]
@@ -165,13 +166,13 @@ def main(arguments: list[str] | None = None) -> int:
                 lacks_room = True
                 reason = str(error).replace(str(settings.directory), "DATA")
                 measured = Measured([], [Skip(suite, "all", reason)])
-            except SUITE_ERRORS as error:  # the others are measured all the same
+            except SUITE_ERRORS as error:  # the other suites are still measured
                 traceback.print_exc()
                 reason = f"failed: {type(error).__name__}"
                 measured = Measured([Run(suite, "all", "dsort", 0, 0, failure=reason)], [])
             runs += measured.runs
             skips += measured.skips
-            if parsed.results is not None:  # now: what follows may take an hour, or be stopped
+            if parsed.results is not None:  # now: later suites may take an hour
                 result = to_json(header, kept, measured.runs, measured.skips)
                 _write(parsed.results / f"{suite}.json", result)
     except KeyboardInterrupt:

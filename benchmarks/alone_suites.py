@@ -1,5 +1,5 @@
 """Suites that measure by themselves: a module in a process of its own prints one JSON object, which
-becomes the details of a run. What it compares takes turns in there."""
+becomes the details of a run. If it compares programs, they take turns there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def service(bench: Bench, settings: Settings) -> Measured:
 
 
 def loader(bench: Bench, settings: Settings) -> Measured:
-    """``dsort.loader`` beside webdataset, and where it goes on."""
+    """``dsort.loader`` beside webdataset, and its time to resume."""
     megabytes = 16 if settings.is_quick else 128
     directory = settings.directory / f"loader-{megabytes}"
     command = ["benchmarks.loader", "--directory", str(directory), "--megabytes", str(megabytes)]
@@ -53,7 +53,7 @@ def _after_main(
     *,
     modules: Sequence[str] = (),
 ) -> Measured:
-    """The run of a module, unless what it imports is missing, or ``--quick`` leaves it out."""
+    """The run of a module, unless one of ``modules`` is missing, or ``--quick`` leaves it out."""
     if settings.is_quick and not settings.only:
         return Measured([], [Skip(suite, "all", "left out of --quick")])
     if lost := [module for module in modules if find_spec(module) is None]:
@@ -74,7 +74,7 @@ def _alone(settings: Settings, suite: str, profile: str, command: Sequence[str])
         return Run(suite, profile, "dsort", 0, 0, failure=failure)
     if finished.exit_code != 0:
         last = " ".join(finished.stderr.strip().splitlines()[-1:])
-        # Results are published: where this machine keeps its data is left out.
+        # Results are published, so the path of the data on this machine is left out.
         last = last.replace(str(settings.directory), "DATA")
         failure = last or f"exit code {finished.exit_code}"
         return Run(suite, profile, "dsort", 0, 0, failure=failure)

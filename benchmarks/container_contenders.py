@@ -1,4 +1,5 @@
-"""Who shuffles records that are not in plain tars: dsort, the parts of its work, and others."""
+"""The contenders for records that are not in plain tars: dsort, parts of its work, and other
+programs."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ __all__ = [
 
 TABLE_KEY = "id"
 TEXT_PROFILES = ("3k",)
-# What terashuf is made for does not fit in memory.
+# terashuf is made for data that does not fit in memory.
 RUNS_OF_LINES = 4
 
 
 def dsort_on(
     name: str, shards: int, *, move: str = "", output_suffix: str = "", key_field: str = ""
 ) -> Contender:
-    """A shuffle to as many shards as there are, written as they were read or as another suffix."""
+    """A shuffle into as many shards as the input has, of the same suffix or of another."""
     fields = {
         "output_shard_size": None,
         "output_shard_count": shards,
@@ -80,7 +81,7 @@ def terashuf(name: str, *, is_in_memory: bool) -> Contender:
 
 
 def duckdb(kind: str, *, memory_bytes: int = 0) -> Contender:
-    """``ORDER BY hash`` of ``lines`` or ``rows``, with no more memory than it is allowed."""
+    """``ORDER BY hash`` of ``lines`` or ``rows``, with at most ``memory_bytes`` of memory."""
     options = ["--memory-bytes", str(memory_bytes)] if memory_bytes else []
     command = _database("with_duckdb.py", kind, options)
     return Contender("duckdb", command, script_account, modules=("duckdb",))
@@ -104,7 +105,7 @@ def _database(script: str, kind: str, options: list[str]) -> Callable[[Task], li
 
 
 def pyarrow() -> Contender:
-    """The least that a shuffle of rows takes with pyarrow: read all, take, write row groups."""
+    """The least work of a shuffle of rows with pyarrow: read all, take, write row groups."""
 
     def command(task: Task) -> list[str]:
         options = ["--outputs", str(len(task.data.paths))]
@@ -115,5 +116,5 @@ def pyarrow() -> Contender:
 
 
 def _compression_of(task: Task) -> str:
-    """Files that are compressed already are not compressed once more."""
+    """The compression of outputs: none if the files in the records are compressed already."""
     return "snappy" if task.data.profile in TEXT_PROFILES else "uncompressed"

@@ -28,15 +28,15 @@ from benchmarks.data import require_room
 
 __all__ = ["KINDS", "ContainerData", "ContainerRequest", "make_containers"]
 
-# Raised whenever the bytes made from the same request change: data of an older maker is remade.
+# Raised when a request gives other bytes than before: then older data is made again.
 MAKER_VERSION = 1
 WORDS = 4_000
 WORD_BYTES = 12
 HALF_RECORD_BYTES = 100_000
 GROUP_ROWS_OF_FILES, GROUP_ROWS_OF_TEXT = 100, 10_000
-"""As Hugging Face writes them."""
+"""The number of rows in a row group, as in files of Hugging Face."""
 PICTURES = {"features": {"id": {"dtype": "string", "_type": "Value"}, "image": {"_type": "Image"}}}
-# Of a compressed shard: another level or library may do better by as much.
+# A compressed output may have this share of its input: another level or library may do better.
 ENCODED_SHARE_MIN = 0.8
 
 Record = tuple[str, dict[str, bytes]]
@@ -164,7 +164,7 @@ with JSON of a class and a length."""
 
 
 def _records(request: ContainerRequest, shard: int) -> Iterator[Record]:
-    """The records of a shard: the same in whatever container."""
+    """The records of a shard: the same in all containers."""
     source = random.Random(f"{request.kind} {shard}")
     left = request.total_bytes // request.shards
     for key, payloads in KINDS[request.kind](source, shard):
@@ -175,7 +175,7 @@ def _records(request: ContainerRequest, shard: int) -> Iterator[Record]:
 
 
 def make_containers(directory: Path, request: ContainerRequest) -> ContainerData:
-    """The data of ``request`` under ``directory``; what is there already and whole is reused.
+    """The data of ``request`` under ``directory``. Complete data from an earlier call is reused.
 
     ``data.json`` is written last, so data without it is remade.
     """
@@ -229,7 +229,8 @@ def _read_stamp(root: Path, request: ContainerRequest) -> ContainerData | None:
 
 
 def _convert(directory: Path, request: ContainerRequest, root: Path) -> int:
-    """Write the shards as dsort converts tars of the same records; their bytes of payload."""
+    """Write the shards by converting tars of the same records with dsort. Returns the payload
+    bytes."""
     tars = make_containers(
         directory, ContainerRequest(request.kind, ".tar", request.total_bytes, request.shards)
     )
@@ -258,7 +259,7 @@ def _convert(directory: Path, request: ContainerRequest, root: Path) -> int:
 
 
 def _write(request: ContainerRequest, root: Path) -> int:
-    """Write the shards; their bytes of payload."""
+    """Write the shards. Returns the payload bytes."""
     shutil.rmtree(root, ignore_errors=True)
     (root / "shards").mkdir(parents=True)
     payload_bytes = 0

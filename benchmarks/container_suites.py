@@ -1,4 +1,4 @@
-"""What shuffling costs in each container, beside plain tars and beside others.
+"""The cost of a shuffle in each container, beside plain tars and beside other programs.
 
 Rates count payload: the same records in two containers are the same bytes.
 """
@@ -33,18 +33,18 @@ TABLES = ("100k", "3k-files", "3k")
 TABLES_LIMITED = ("100k", "3k")
 SAMPLE_SECONDS = 0.1
 START_BYTES, START_SHARDS, START_ROUNDS = 20_000, 2, 2
-"""What is left of a run is its start: interpreters, imports, processes."""
+"""With so little data, a run consists of its start: interpreters, imports, processes."""
 TABLES_FACTOR = 5
 TABLES_LIMIT_BYTES_MIN = 400_000_000
-"""Less does not hold an interpreter with Arrow in it for each worker."""
+"""A lower limit cannot hold an interpreter with Arrow for each worker."""
 DATABASE_SHARE = 0.8
-"""Of the limit: a database counts its buffers, and not itself."""
+"""The share of the limit that a database may use: it counts its buffers, but not its code."""
 LIMITED_SECONDS_MAX = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A contender, and on what it runs."""
+    """A contender, and the data on which it runs."""
 
     contender: Contender
     kind: str
@@ -53,7 +53,8 @@ class Entry:
 
 
 def containers(bench: Bench, settings: Settings) -> Measured:
-    """In memory: each container to itself, tars to each, and lines beside what others do."""
+    """In memory: each container to itself, tars to each container, and lines beside other
+    programs."""
     measured = Measured([], [])
     shards = settings.shards
     for kind in ("100k", "3k"):
@@ -80,7 +81,7 @@ def containers(bench: Bench, settings: Settings) -> Measured:
 
 
 def codecs(bench: Bench, settings: Settings) -> Measured:
-    """Compressed tars, half words and half random bytes: the shuffle, and its parts alone."""
+    """Compressed tars of words and random bytes: the shuffle, and its parts alone."""
     measured = Measured([], [])
     for suffix in CODECS:
         entries = [
@@ -96,7 +97,7 @@ def codecs(bench: Bench, settings: Settings) -> Measured:
 
 
 def tables(bench: Bench, settings: Settings) -> Measured:
-    """Rows of Parquet, in memory. Of less data the start would be most of the CPU."""
+    """Rows of Parquet, in memory. With less data, the start would take most of the CPU time."""
     settings = replace(settings, total_bytes=settings.limited_total_bytes)
     measured = Measured([], [])
     for kind in TABLES:
@@ -112,9 +113,9 @@ def tables(bench: Bench, settings: Settings) -> Measured:
 
 
 def tables_limited(bench: Bench, settings: Settings) -> Measured:
-    """Rows of Parquet, five times as many bytes as the whole tree may have; caches dropped."""
+    """Rows of Parquet with five times the memory that the whole tree may use; caches dropped."""
     total_bytes = settings.limited_total_bytes
-    if total_bytes > TABLES_LIMIT_BYTES_MIN:  # toy data stays toy data
+    if total_bytes > TABLES_LIMIT_BYTES_MIN:  # small test data stays small
         total_bytes = max(total_bytes, TABLES_FACTOR * TABLES_LIMIT_BYTES_MIN)
     limited = replace(settings, total_bytes=total_bytes, rounds=1, slow_rounds=1)
     impatient = replace(bench, timeout_seconds=min(bench.timeout_seconds, LIMITED_SECONDS_MAX))
@@ -138,7 +139,7 @@ def tables_limited(bench: Bench, settings: Settings) -> Measured:
 def _starts(
     bench: Bench, settings: Settings, suite: str, measured: Measured, suffix: str, key_field: str
 ) -> Measured:
-    """Runs of dsort on next to no data, if it ran at all."""
+    """Runs of dsort on very little data, if ``measured`` has runs of dsort."""
     if not any("phase_seconds" in run.details for run in measured.runs):
         return Measured([], [])
     entry = Entry(dsort_on("dsort", START_SHARDS, key_field=key_field), "3k", suffix)
@@ -161,7 +162,7 @@ def compare(
     entries: Sequence[Entry],
     limit_bytes: int = 0,
 ) -> Measured:
-    """The entries that are wanted, in turn, each on its own data."""
+    """Run the entries that the settings ask for, in turn, each on its own data."""
     wanted = [each for each in entries if settings.wants(suite, profile, each.contender.name)]
     skips = [
         Skip(suite, each.contender.name, each.contender.missing)

@@ -1,4 +1,4 @@
-"""The contenders: how each is started on a task, and how its own account of the run is read."""
+"""The contenders: how each is started on a task, and how its report of the run is read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a contender says of its run. ``work_seconds`` is what rates are made from."""
+    """The report of a contender about its run. Rates are computed from ``work_seconds``."""
 
     work_seconds: float
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -64,8 +64,9 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A whole command. ``is_slow`` ones get fewer rounds; ``modules`` are what it imports; outputs
-    end in ``output_suffix``, or as the inputs do. A part of a shuffle need not write all of it."""
+    """A whole command. ``is_slow``: it gets fewer rounds. ``modules``: the modules that it imports.
+    ``output_suffix``: the suffix of its outputs; "" for that of the inputs. ``is_part``: it is a
+    part of a shuffle, so its outputs may be smaller than the inputs."""
 
     name: str
     command: Callable[[Task], list[str]]
@@ -78,7 +79,7 @@ class Contender:
 
     @property
     def missing(self) -> str:
-        """Why it cannot run here; empty when it can."""
+        """The reason why the contender cannot run here; "" if it can."""
         lost = [module for module in self.modules if find_spec(module) is None]
         if self.program and shutil.which(self.program) is None:
             lost.append(self.program)
@@ -118,7 +119,8 @@ def spec_of(task: Task) -> dict[str, Any]:
 def dsort_command(
     move: str | None, more: Mapping[str, Any] | None = None
 ) -> Callable[[Task], list[str]]:
-    """``dsort start`` of the spec of a task; ``more``: fields it has instead, None for none."""
+    """``dsort start`` with the spec of a task. ``more``: fields to replace; None removes a
+    field."""
 
     def command(task: Task) -> list[str]:
         spec = task.scratch / "spec.json"
@@ -146,8 +148,8 @@ def dsort_account(finished: Finished) -> Account:
 
 
 def cp_script(task: Task, program: Sequence[str] = ()) -> str:
-    """Shell text that deals the shards out to as many ``cp`` (or ``program``) as dsort has
-    workers."""
+    """A shell script that divides the shards among as many processes of ``cp`` (or ``program``) as
+    dsort has workers."""
     shards = [str(path) for path in task.data.paths]
     count = min(task.workers, len(shards))
     lines = []
@@ -193,7 +195,7 @@ def _ray(is_tuned: bool) -> Callable[[Task], list[str]]:
 
 
 def script_account(finished: Finished) -> Account:
-    """What a script prints: ``work_seconds``, and more."""
+    """The account of a script that prints ``work_seconds`` and other figures."""
     report = read_report(finished.stdout)
     return Account(float(report["work_seconds"]), report)
 

@@ -1,4 +1,4 @@
-"""Makes seeded tar shards of incompressible records, as fast as the disk takes them.
+"""Makes seeded tar shards of incompressible records, as fast as the disk writes them.
 
 A record has two members: ``.jpg`` (random bytes) and ``.cls`` (three digits). A shard is one array
 of random 512-byte blocks, with headers, padding and an end laid over it. NumPy's raw bit streams
@@ -28,7 +28,7 @@ __all__ = [
     "require_room",
 ]
 
-# Raised whenever the bytes made from the same request change: data of an older maker is remade.
+# Raised when a request gives other bytes than before: then older data is made again.
 MAKER_VERSION = 1
 BLOCK_BYTES = 512
 # GNU tar and Python's tarfile pad an archive to a multiple of 20 blocks.
@@ -41,11 +41,11 @@ Blocks = NDArray[np.uint8]
 
 
 class Data(Protocol):
-    """Shards on disk, in the directory ``root/shards``, whatever made them."""
+    """Shards on disk, in the directory ``root/shards``."""
 
     @property
     def root(self) -> Path:
-        """Outputs are put beside the shards."""
+        """The directory of the data. Outputs are put beside the shards in it."""
 
     @property
     def profile(self) -> str:
@@ -53,15 +53,15 @@ class Data(Protocol):
 
     @property
     def suffix(self) -> str:
-        """Of each shard's name, as in ``.tar``."""
+        """The suffix of each shard's name, such as ``.tar``."""
 
     @property
     def total_bytes(self) -> int:
-        """What every rate is counted in."""
+        """The size of the data. All rates count these bytes."""
 
     @property
     def member_bytes_min(self) -> int:
-        """Bytes that any whole result has at least."""
+        """The least size of a complete result."""
 
     @property
     def paths(self) -> list[Path]:
@@ -104,7 +104,7 @@ PROFILES = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What data to make: about ``total_bytes`` of tar files in ``shards`` shards."""
+    """A request for data: about ``total_bytes`` of tar files in ``shards`` shards."""
 
     profile: str
     total_bytes: int
@@ -140,7 +140,7 @@ class DataSet:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all shard files; what every rate is counted in."""
+        """The size of all shard files. All rates count these bytes."""
         return sum(self.sizes)
 
     @property
@@ -150,7 +150,7 @@ class DataSet:
 
     @property
     def member_bytes_min(self) -> int:
-        """Bytes that any whole result has at least: the shards without their ends."""
+        """The least size of a complete result: that of the shards without their ends."""
         return self.total_bytes - len(self.names) * ARCHIVE_BLOCKS * BLOCK_BYTES * 2
 
     @property
@@ -165,7 +165,7 @@ class DataSet:
 
 
 def make_data(directory: Path, request: Request) -> DataSet:
-    """The data of ``request`` under ``directory``; what is there already and whole is reused.
+    """The data of ``request`` under ``directory``. Complete data from an earlier call is reused.
 
     ``data.json`` is written last, so data without it is remade.
     """
@@ -255,7 +255,7 @@ def _headers(keys: Blocks, extension: bytes, sizes: NDArray[np.int64]) -> Blocks
 
 
 def read_through(data: Data) -> None:
-    """Read every shard once, so that a run that follows finds it in the page cache."""
+    """Read every shard once, so that it is in the page cache for the next run."""
     buffer = bytearray(READ_BYTES)
     for path in data.paths:
         with path.open("rb", buffering=0) as file:

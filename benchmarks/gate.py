@@ -1,8 +1,8 @@
-"""Whether dsort takes more processor time than an earlier commit of it:
+"""Compares the processor time of dsort with that of an earlier commit:
 ``python -m benchmarks.gate BASE [--pairs 10] [--only map-100k,spill-1k] [--data DIR]``.
 
-Both run whole commands by turns, with compiled bytecode and the same libraries. The gate holds
-(exit code 0) where the upper 90 % bound of each median ratio is at most ``RATIO_MAX``."""
+Whole commands of both run in turn, with compiled bytecode and the same libraries. The gate holds
+(exit code 0) if the upper 90 % bound of each median ratio is at most ``RATIO_MAX``."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 
 
 def upper_bound(ratios: Sequence[float]) -> float:
-    """The upper bound of the median of ``ratios``, which holds with ``CONFIDENCE``: one of them, by
-    the binomial distribution of how many are above the median."""
+    """The upper bound of the median with ``CONFIDENCE``. It is one of ``ratios``, by the binomial
+    distribution of the number of ratios above the median."""
     count = len(ratios)
     for above in range(count):
         chance = sum(comb(count, each) for each in range(above + 1)) / 2**count
@@ -104,7 +104,7 @@ def _checkout(revision: str, directory: Path) -> Iterator[Path]:
 
 
 def _ratios(workload: Workload, trees: Sequence[Path], directory: Path, pairs: int) -> list[float]:
-    """What the second of ``trees`` takes over what the first takes, of each pair of runs."""
+    """For each pair of runs: the time of the second of ``trees`` divided by that of the first."""
     with contextlib.ExitStack() as ends:
         spec, root, server = _inputs(workload, directory, ends)
         for tree in trees:  # compiles, and warms caches

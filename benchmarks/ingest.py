@@ -1,5 +1,5 @@
-"""Small files in a tree, one directory a class, become shuffled shards: dsort beside webdataset's
-``ShardWriter``, whole commands."""
+"""Makes shuffled shards from small files in a tree with one directory for each class: dsort beside
+webdataset's ``ShardWriter``, as whole commands."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class FilesOfClasses:
 
     @property
     def member_bytes_min(self) -> int:
-        """Bytes that any whole result has at least."""
+        """The least size of a complete result."""
         return self.total_bytes
 
     @property
     def template(self) -> str:
-        """No input template of a spec: a directory is read."""
+        """Empty: the spec names a directory, and no input template."""
         return "files"
 
     @property
@@ -70,7 +70,7 @@ class FilesOfClasses:
 
 
 def make_files(directory: Path, count: int) -> FilesOfClasses:
-    """The tree, unless it is there."""
+    """Make the tree, unless it exists."""
     data = FilesOfClasses(directory / f"files-{count}", count)
     done = data.root / "done"
     if done.exists():
@@ -104,7 +104,7 @@ CONTENDERS: Final = (
 
 
 def ingest(bench: Bench, settings: Settings) -> Measured:
-    """Both on the same files, taking turns."""
+    """Both programs in turn, on the same files."""
     wanted = [each for each in CONTENDERS if settings.wants(SUITE, "3k-files", each.name)]
     able = [each for each in wanted if not each.missing]
     skips = [Skip(SUITE, each.name, each.missing) for each in wanted if each.missing]

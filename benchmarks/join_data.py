@@ -1,4 +1,4 @@
-"""The records of a benchmark's tars in two inputs: pictures here, what is said of them there."""
+"""The records of a benchmark's tars, divided into two inputs: pictures, and their labels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.data import Data
 __all__ = ["INPUTS", "part_inputs"]
 
 INPUTS: Final[Mapping[str, str]] = {"images": ".jpg", "labels": ".json"}
-"""The extension of what is in each input, which is a directory beside the shards."""
+"""The extension of the members in each input. An input is a directory beside the shards."""
 
 
 def part_inputs(data: Data) -> None:
-    """Make the inputs, unless they are there: as many shards as the data have. The labels of a
-    shard of images are in the shard on the other side."""
+    """Make the inputs, unless they exist, with as many shards as the data. The labels of the images
+    in a shard are in the shard at the mirrored position of the other input."""
     done = data.root / "parted"
     if done.exists():
         return

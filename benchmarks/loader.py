@@ -1,8 +1,8 @@
 """``dsort.loader`` beside other loaders: samples a second, the first batch, and a resumed loop.
 ``python -m benchmarks.loader --directory DIR [--megabytes 512] [--only bytes|jpeg|resume]``
 
-Each loader reads the same tars in ``--rounds`` processes; the best by wall clock counts. Lines go
-to standard error, one JSON object to standard output."""
+Each loader reads the same tars in ``--rounds`` processes; the fastest by wall clock counts. Lines
+go to standard error, one JSON object to standard output."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def pictures() -> Iterator[bytes]:
 
 
 def dsort_batches(where: Path, decode: str | None, **options: Any) -> Iterable[list[Any]]:
-    """The loader; reading forward, for no index is kept unless ``options`` say where."""
+    """Batches of dsort's loader. It reads forward, because no index is kept unless ``options`` name
+    a cache."""
     from dsort.loader import Loader
 
     usual: dict[str, Any] = {"threads": THREADS, "cache": ""}
@@ -114,7 +115,7 @@ def _webdataset(where: Path, decode: str | None, first: int = 0, step: int = 1) 
 
 
 def webdataset_batches(where: Path, decode: str | None, workers: int) -> Iterable[Any]:
-    """webdataset, by itself or in workers of PyTorch."""
+    """webdataset, alone or in workers of PyTorch."""
     import webdataset
 
     dataset = _webdataset(where, decode)
@@ -170,7 +171,7 @@ def _cpu_s() -> float:
 
 
 def measure(directory: Path, name: str, decode: str | None, rounds: int) -> dict[str, Any]:
-    """The best round of each contender, or why it was not run, by contender; a line is printed for
+    """For each contender its fastest round, or the reason why it was not run. Prints a line for
     each."""
     best_of: dict[str, Any] = {}
     for contender in CONTENDERS:
@@ -201,8 +202,8 @@ def _tell(line: str) -> None:
 
 
 def measure_resume(directory: Path, records: int = 10_000_000) -> dict[str, Any]:
-    """Go on in the middle of an epoch of ``records``, by a manifest of 1,000 shards that are all
-    one file. Seconds to open a loader, and to its first batch, by order."""
+    """Resume in the middle of an epoch of ``records``, with a manifest of 1,000 shards that are all
+    links to one file. Returns, by order, the seconds to open a loader and to its first batch."""
     from dsort.loader import Loader
 
     where, shards = directory / "resume", 1000
@@ -234,7 +235,7 @@ def measure_resume(directory: Path, records: int = 10_000_000) -> dict[str, Any]
 
 
 def write_manifest(where: Path, rows: list[Any] | None = None) -> None:
-    """The manifest that a job would have written of the tars in ``where``."""
+    """Write the manifest of a job whose outputs are the tars in ``where``."""
     from dsort.results.manifest import Making, Manifest, ManifestOutput
     from dsort.results.manifest import write_manifest as write
     from dsort.spec.load import parse_spec
@@ -263,7 +264,7 @@ def _manifest_rows(where: Path) -> Any:
 
 
 def main() -> None:
-    """Write what is not there yet, and measure."""
+    """Write missing data, and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--megabytes", type=int, default=512)
@@ -279,7 +280,7 @@ def main() -> None:
 
 
 def measure_all(directory: Path, megabytes: int, rounds: int, only: str | None) -> dict[str, Any]:
-    """All that is measured; what is not there yet is written before."""
+    """All figures. Missing data is written first."""
     report: dict[str, Any] = {"megabytes": megabytes, "threads": THREADS, "rounds": rounds}
     total_bytes = megabytes << 20
     rates = report["rates"] = {}
@@ -296,7 +297,7 @@ def measure_all(directory: Path, megabytes: int, rounds: int, only: str | None) 
 
 
 def _make_shards(where: Path, payloads: Iterator[bytes], extension: str, total_bytes: int) -> None:
-    """Tars and their manifest, unless they are there."""
+    """Write tars and their manifest, unless they exist."""
     if not (where / MANIFEST).exists():
         shutil.rmtree(where, ignore_errors=True)
         write_tars(where, payloads, extension, total_bytes)

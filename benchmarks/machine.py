@@ -1,4 +1,4 @@
-"""What a result was measured on: without it a figure says nothing."""
+"""The machine, system and versions of a result: a figure cannot be judged without them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["QUIET_CORES_MAX", "busy_cores", "core_count", "cp_command", "describ
 
 LIBRARIES = ("dsort", "numpy", "ray", "webdataset", "pyarrow", "pandas", "duckdb", "polars")
 QUIET_CORES_MAX = 0.15
-"""More than a system at rest keeps busy."""
+"""A quiet machine keeps at most so many cores busy."""
 PROBE_SECONDS = 2.0
 
 
@@ -88,7 +88,7 @@ def _cp_version() -> str:
 
 
 def cp_command(directory: Path) -> list[str]:
-    """``cp``, told to copy bytes where the file system could share blocks instead of copying."""
+    """``cp``, with an option to copy bytes where the file system could share blocks."""
     source, target = directory / ".reflink-from", directory / ".reflink-to"
     source.write_bytes(b"x" * 65536)
     try:

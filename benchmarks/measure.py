@@ -32,15 +32,15 @@ __all__ = ["REPOSITORY", "ROOM_FACTOR", "Bench", "round_robin", "tell"]
 
 REPOSITORY = Path(__file__).parent.parent
 NAMED_ERROR = re.compile(r"[\w.]*(Error|Exception)\b")
-# The output, as much again for a spill, and a little.
+# Room for the output, for a spill of the same size, and a little more.
 ROOM_FACTOR = 2.2
-# The output in the page cache, and as much again for what is spilled or held in memory.
+# Memory for the output in the page cache, and as much again for spill or buffers.
 TOUCHED_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Runs contenders; ``workers`` is both dsort's workers and the number of ``cp``."""
+    """Runs contenders. ``workers``: the number of dsort's workers, and of ``cp`` processes."""
 
     workers: int
     timeout_seconds: float
@@ -60,8 +60,8 @@ class Bench:
     ) -> Run:
         """Run ``contender`` once on ``data`` into a fresh directory, which is removed again.
 
-        The page cache holds all inputs before (``is_cold``: nothing of them), and nothing is
-        left to be written back. Raises `NoRoomError`, `NotPermittedError`.
+        Before the run, the page cache holds all inputs (``is_cold``: none), and no dirty pages.
+        Raises `NoRoomError`, `NotPermittedError`.
         """
         require_room(data.root, int(ROOM_FACTOR * data.total_bytes))
         output = Path(tempfile.mkdtemp(prefix="out-", dir=data.root))
@@ -127,7 +127,7 @@ def _account_of(contender: Contender, finished: Finished, task: Task) -> tuple[A
     if finished.exit_code < 0:
         return nothing, f"ended by {signal.Signals(-finished.exit_code).name}"
     if finished.exit_code != 0:
-        # Results are published: where this machine keeps its data is left out.
+        # Results are published, so the path of the data on this machine is left out.
         reason = _reason_in(finished.stderr).replace(str(task.data.root.parent), "DATA")
         return nothing, f"exit code {finished.exit_code}: {reason}"
     suffix = contender.output_suffix or task.data.suffix
@@ -157,10 +157,10 @@ def round_robin(
     *,
     until_s: float = math.inf,
 ) -> Iterator[Run]:
-    """Each contender in turn, round after round, as many as it has; one that failed is left out.
-    But for the first, no round begins after ``until_s`` of ``time.monotonic``.
+    """Run each contender once a round, for its number of rounds. A contender that failed is left
+    out. After ``until_s`` of ``time.monotonic``, only a first round begins.
 
-    Slow drifts of the machine then meet all contenders alike.
+    So slow changes of the machine's speed affect all contenders alike.
     """
     failed: set[str] = set()
     for number in range(max((rounds for _, rounds in entries), default=0)):

@@ -1,4 +1,4 @@
-"""Memory seen from outside: peaks per process of a tree, and a cgroup that limits a whole tree."""
+"""Memory of other processes: the peaks of the processes in a tree, and a cgroup with a limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 REMOVE_SECONDS_MAX = 5.0
 TOUCHED_SHARE_MAX = 0.5
-"""Of the memory that is free: others, and the page cache, need some at the same time."""
+"""The share of free memory that is touched: other programs and the page cache need the rest."""
 
 
 class NotPermittedError(Exception):
@@ -68,7 +68,7 @@ class TreeSampler:
         self.own_bytes_sum = max(self.own_bytes_sum, sum(map(self._note, pids)))
 
     def _note(self, pid: int) -> int:
-        """Take in what one process has now; its own bytes."""
+        """Update the peak of one process. Returns its own bytes."""
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -103,17 +103,18 @@ class TreeSampler:
 
 
 def group_parent(proc_cgroup: str, root: Path = CGROUP_ROOT) -> tuple[Path, int]:
-    """Where a memory cgroup can be made, and the cgroup version (1 or 2).
+    """The directory in which a memory cgroup can be made, and the cgroup version (1 or 2).
 
-    ``proc_cgroup`` is the text of ``/proc/self/cgroup``. Version 1: below our own group. Version
-    2 forbids processes in a group that has limited children, so there: beside our own.
+    ``proc_cgroup`` is the text of ``/proc/self/cgroup``. In version 1, the group is made below our
+    own group. Version 2 forbids processes in a group that has limited children, so the group is
+    made beside our own.
     """
     unified = None
     for line in proc_cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             own = root / "memory" / path.lstrip("/")
-            # In a container the path is the host's, and what is mounted is our own group.
+            # In a container, the path is that of the host, but our own group is mounted.
             return (own if own.is_dir() else root / "memory"), 1
         if not controllers:
             unified = path.lstrip("/")
@@ -153,7 +154,8 @@ class MemoryLimit:
                 swap.write_text("0")
 
     def _remove(self) -> None:
-        """The kernel takes a moment to let go of a group whose last process just ended."""
+        """Remove the group. The kernel takes a moment to release a group whose last process has
+        ended."""
         deadline = time.monotonic() + REMOVE_SECONDS_MAX
         while self.path.is_dir():
             try:
@@ -170,14 +172,14 @@ class MemoryLimit:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that the group had, page cache included; 0 where the kernel does not say."""
+        """The peak of the group, page cache included; 0 if the kernel does not report it."""
         name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
         file = self.path / name
         return int(file.read_text()) if file.exists() else 0
 
     @property
     def own_bytes(self) -> int:
-        """Anonymous memory of the group now: what it has besides page cache."""
+        """Anonymous memory of the group now, without page cache."""
         wanted = "total_rss" if self.version == 1 else "anon"
         return self._count("memory.stat", wanted)
 
@@ -196,7 +198,7 @@ class MemoryLimit:
 
 
 class LimitedSampler:
-    """The peak of a group's anonymous memory; one small read a sample, so it costs nothing."""
+    """The peak of a group's anonymous memory. A sample is one small read, so its cost is small."""
 
     interval_seconds = 0.05
 
@@ -210,7 +212,7 @@ class LimitedSampler:
 
 
 def drop_caches() -> None:
-    """Write back and forget the page cache of the whole machine."""
+    """Write back and drop the page cache of the whole machine."""
     os.sync()
     try:
         DROP_CACHES.write_text("3\n")
@@ -219,10 +221,10 @@ def drop_caches() -> None:
 
 
 def touch_memory(wanted_bytes: int) -> None:
-    """Write to each page of ``wanted_bytes`` of free memory once, and give it back.
+    """Write to each page of ``wanted_bytes`` of free memory once, and free it again.
 
-    On a virtual machine memory that had been given back (caches dropped, files removed) may have
-    gone to the host. Its first touch then costs the run that happens to come next.
+    On a virtual machine, freed memory (dropped caches, removed files) may have gone to the host.
+    Then the first touch of a page takes time, which would count for the next run.
     """
     free_bytes = psutil.virtual_memory().free
     size = min(wanted_bytes, int(TOUCHED_SHARE_MAX * free_bytes)) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -232,8 +234,8 @@ def touch_memory(wanted_bytes: int) -> None:
 
 
 def own_bytes(field: str) -> int:
-    """What ``/proc/self/status`` says of this process: ``VmRSS``, or ``VmHWM`` for its peak. The
-    peak of ``getrusage`` may be that of the process which began this one."""
+    """A field of ``/proc/self/status``: ``VmRSS``, or ``VmHWM`` for the peak. The peak of
+    ``getrusage`` may be that of the process that began this one."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10

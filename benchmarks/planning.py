@@ -1,8 +1,8 @@
 """Planning alone: from the index files of synthetic shards to output shards, in one process.
 
-Run as ``python -m benchmarks.planning --rows 10000000``; one JSON object on stdout. The index files
-are made first, in a temporary directory, as extractors leave them; the clock and the peak cover
-what workers then do with them: look for duplicate keys, order every partition, cut.
+Run as ``python -m benchmarks.planning --rows 10000000``; it prints one JSON object. The index files
+are made first, in a temporary directory, as extractors write them. The time and the peak cover the
+work that follows: looking for duplicate keys, ordering every partition, cutting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HOME, WHERE = "here", "where"
 
 
 def make_index(store: IndexStore, rows: int, seed: int) -> int:
-    """Write the index of ``rows`` records of about 100 KB; returns how many shards they are in."""
+    """Write the index of ``rows`` records of about 100 KB. Returns the number of their shards."""
     stream = np.random.Generator(np.random.SFC64(seed))
     shards = -(-rows // RECORDS_PER_SHARD)
     for shard in range(shards):
@@ -73,7 +73,8 @@ def _write_shard(store: IndexStore, shard: int, count: int, stream: np.random.Ge
 
 
 def plan_index(store: IndexStore, shards: int, shard_bytes: int) -> int:
-    """Plan a shuffle of all records into shards of ``shard_bytes``; how many output shards."""
+    """Plan a shuffle of all records into shards of ``shard_bytes``. Returns the number of output
+    shards."""
     store.write_file(
         WHERE,
         ShardLocations(
@@ -109,7 +110,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dsort-bench-") as directory:
         store = IndexStore(Scratch(Path(directory)))
         shards = make_index(store, arguments.rows, arguments.seed)
-        # Forget the peak of making the index: what follows is planning's own.
+        # Reset the peak, so that it does not include the making of the index.
         Path("/proc/self/clear_refs").write_text("5")
         before_bytes = own_bytes("VmRSS")
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """Draws results, from ``benchmarks/results`` to ``docs/performance``: ``-m benchmarks.plots``.
 
 One SVG for each suite that has rates: a bar for each contender, the median, with a line from the
-slowest to the fastest round. Nothing but text is written, so the same results give the same bytes.
+slowest to the fastest round. Plots are plain text, so the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHERS = {
     *("duckdb", "polars", "python", "terashuf"),
 }
 PARTS = {"decode", "encode"}
-"""They do other work, so their rates say nothing beside the rest."""
+"""Contenders that do only a part of a shuffle: their rates cannot be compared with the others'."""
 WIDTH, NAME_WIDTH, VALUE_WIDTH = 720, 150, 150
 LINE, BAR, TITLE = 26, 16, 34
 STYLE = (
@@ -50,7 +50,8 @@ def bars_of(result: Mapping[str, Any], suite: str) -> dict[str, list[Row]]:
 
 
 def draw(title: str, profiles: Mapping[str, Sequence[Row]]) -> str:
-    """An SVG: the bars of each profile below each other, all to one scale within a profile."""
+    """An SVG with a chart for each profile, one below the other. All bars of a profile have one
+    scale."""
     parts: list[str] = []
     top = 8
     for profile, rows in profiles.items():
@@ -100,7 +101,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Draw what there are results of; plots of other suites stay as they are."""
+    """Draw the plots of all suites that have results. Other plots are not changed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--plots", type=Path, default=PLOTS)

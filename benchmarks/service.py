@@ -1,7 +1,7 @@
-"""The job service under load, as users start it: ``dsort serve`` over SQLite, a process of its own.
+"""The job service under load, as users start it: ``dsort serve`` over SQLite, in its own process.
 
-One job runs the whole time (it waits for a key map that this process holds back), so that nothing
-but the service and this client use the machine. Prints one JSON object.
+One job runs the whole time. It waits for a key map that this process does not send, so that only
+the service and this client use the machine. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READY_SECONDS_MAX = 60.0
 STREAM_SECONDS_MAX = 60.0
 LIST_JOBS = 1000
 PACE, PACED_CLIENTS = 50, 16
-"""So many submissions a second come evenly, each from the client that is free."""
+"""``PACE``: submissions a second, at equal distances, each from a client that is free."""
 SPEC = {
     "input_bck": "images",
     "output_bck": "shuffled",
@@ -47,7 +47,7 @@ SPEC = {
 
 
 class _Held(http.server.BaseHTTPRequestHandler):
-    """A key map that does not come before ``released`` is set."""
+    """A server of a key map that sends no answer before ``released`` is set."""
 
     released = threading.Event()
     asked = threading.Event()
@@ -62,7 +62,7 @@ class _Held(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 @contextlib.contextmanager
@@ -83,7 +83,7 @@ def _key_map_server() -> Iterator[str]:
 def _service(directory: Path, key_map: str) -> Iterator[str]:
     url_file = directory / "url"
     command = [sys.executable, "-m", "dsort", "serve", "--no-auth", "--port", "0"]
-    command += ["--max-queued-per-owner", "1000000"]  # all of them are one owner's
+    command += ["--max-queued-per-owner", "1000000"]  # all jobs have one owner
     command += ["--root", str(directory), "--state-dir", str(directory / "state")]
     command += ["--ekm-allow-host", urlsplit(key_map).netloc, "--ekm-allow-private"]
     command += ["--url-file", str(url_file)]
@@ -118,7 +118,7 @@ class _Client:
 
 
 def _submit(url: str, count: int) -> dict[str, Any]:
-    """``count`` submissions by several clients; all acknowledged ones have to be there after it."""
+    """``count`` submissions by several clients. Checks that all acknowledged jobs exist then."""
     lock, made, seconds = threading.Lock(), list[str](), list[float]()
 
     def work(client_number: int) -> None:
@@ -153,8 +153,8 @@ def _submit(url: str, count: int) -> dict[str, Any]:
 
 
 def _paced(url: str, count: int) -> dict[str, Any]:
-    """``count`` submissions at an even pace. A time begins when its submission is due, so that one
-    that waits for a late one counts its wait."""
+    """``count`` submissions at an even pace. The time of a submission begins when it is due, so it
+    includes the wait for an earlier submission that is late."""
     seconds, begun = list[float](), time.perf_counter()
 
     def work(client_number: int) -> None:
@@ -178,7 +178,8 @@ def _paced(url: str, count: int) -> dict[str, Any]:
 
 
 def _list(url: str, rounds: int) -> dict[str, Any]:
-    """How long a page of 50 takes, and one of the queue's next, with all those jobs there."""
+    """The time of a page of 50 jobs, and of a page of the next jobs in the queue, with all
+    submitted jobs in the database."""
     client, seconds = _Client(url), []
     for number in range(rounds):
         query = ("", "?state=queued", "?owner=anyone&limit=100", "?text=job")[number % 4]
@@ -200,7 +201,7 @@ def _streams(url: str, job_id: str, count: int) -> dict[str, Any]:
         connection.request("GET", f"/v1/jobs/{job_id}/events")
         answer = connection.getresponse()
         assert answer.status == 200
-        line = answer.readline()  # the first event is there
+        line = answer.readline()  # the first event has arrived
         ready.wait()
         while line and not line.startswith(b"event: end"):
             line = answer.readline()
@@ -227,16 +228,14 @@ def _end_job(directory: Path, job_id: str) -> None:
     end = time.monotonic() + READY_SECONDS_MAX
     with contextlib.suppress(psutil.NoSuchProcess):
         job = psutil.Process(pid)
-        while (
-            job.status() != psutil.STATUS_ZOMBIE
-        ):  # the process that inherits it may not look after it
+        while job.status() != psutil.STATUS_ZOMBIE:  # its new parent may not reap it
             if time.monotonic() > end:
                 raise RuntimeError(f"the process {pid} of job {job_id} does not end")
             time.sleep(0.05)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, and print it."""
+    """Measure, and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service", description=__doc__)
     parser.add_argument("--submissions", type=int, default=2000)
     parser.add_argument("--paced", type=int, default=500)

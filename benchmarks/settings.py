@@ -1,4 +1,4 @@
-"""How much is measured, and what a suite gives."""
+"""The extent of a measurement, and the result of a suite."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["Measured", "Settings", "data_of"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much is measured. ``contenders`` empty: those that each suite and profile is for."""
+    """The extent of a measurement. ``contenders``: empty for the default of each suite and
+    profile."""
 
     directory: Path
     is_quick: bool
@@ -33,7 +34,7 @@ class Settings:
     contenders: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     until_s: float = math.inf
-    """No second round of anything begins after this ``time.monotonic``."""
+    """After this ``time.monotonic``, only first rounds begin."""
 
     def wants(self, *row: str) -> bool:
         """Whether a row is to be measured: a suite, perhaps a profile, perhaps a contender."""
@@ -46,7 +47,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a suite gave."""
+    """The result of a suite."""
 
     runs: list[Run]
     skips: list[Skip]
@@ -59,7 +60,7 @@ def _covers(pattern: str, row: Sequence[str]) -> bool:
 
 
 def data_of(settings: Settings, profile: str, total_bytes: int, shards: int) -> DataSet:
-    """The data of a profile, made if need be."""
+    """The data of a profile, which is made if it does not exist."""
     request = Request(profile, total_bytes, shards)
     print(f"data {request.directory_name}", file=sys.stderr, flush=True)
     return make_data(settings.directory, request)

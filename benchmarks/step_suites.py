@@ -1,5 +1,5 @@
-"""What steps that look at names alone, a join of two inputs, and orders by what records say cost
-beside the plain shuffle of the same tars in one run."""
+"""The costs of steps that read only names, of a join of two inputs, and of orders by the content of
+records, beside a plain shuffle of the same tars in the same run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STEPS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rename": {"fields": {"rename": {"jpg": "image.jpg"}}},
     "rekey": {"rekey": "{shard}/{key}"},
 }
-"""All records stay, so that outputs weigh what those of the plain shuffle do. Steps that ask for
-numbers over all shards take another reading of the inputs, and are no part of the target."""
+"""Steps that keep all records, so that their outputs are as large as those of the plain shuffle.
+Steps that need numbers over all shards read the inputs twice, and are no part of the target."""
 NUMBERING: Final[Mapping[str, Mapping[str, Any]]] = {
     "slice": {"slice": "0:"},
     "number": {"rekey": "%09d"},
@@ -45,14 +45,15 @@ ORDERS: Final[Mapping[str, Mapping[str, Any]]] = {
         "batches": {"records": 64, "similar": "json.length", "window": 6400},
     },
 }
-"""They read a member of each record; what is no hash is surveyed before it is spilled."""
+"""Orders that read a member of each record. Values that are no hashes are surveyed before payload
+is spilled."""
 JOIN_KINDS: Final = ("labelled-100k", "labelled-3k")
 JOIN: Final = "join"
 PLAIN: Final = "plain"
 
 
 def steps(bench: Bench, settings: Settings) -> Measured:
-    """In memory, mapped and spilled: one step each, and none."""
+    """In memory, mapped and spilled: each step alone, and the shuffle without a step."""
     measured = Measured([], [])
     for move in ("map", "spill"):
         for kind in KINDS:
@@ -82,7 +83,7 @@ def steps(bench: Bench, settings: Settings) -> Measured:
 
 
 def _join(shards: int, move: str) -> Callable[[Task], list[str]]:
-    """The same records, of two inputs."""
+    """A job that joins the same records from two inputs."""
 
     def command(task: Task) -> list[str]:
         part_inputs(task.data)

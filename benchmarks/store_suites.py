@@ -1,4 +1,4 @@
-"""What is measured on object stores and on several nodes."""
+"""Suites on object stores and on several nodes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = ["nodes", "nodes_files", "s3", "s3_flat", "turns"]
 PROFILE = "100k"
 SHARD_DATA_BYTES = 64_000_000
 SMALL_BYTES, SMALL_SHARDS = 10_000_000, 2
-"""What is left of a run is its start: interpreters, imports, clients."""
+"""With so little data, a run consists of its start: interpreters, imports, clients."""
 MEMORY_BYTES_MAX = 512 << 20
-"""What workers may have while it is measured whether that depends on the data."""
+"""The memory of workers in the suite that measures whether their peak depends on the data."""
 GIB = 1 << 30
 FLAT_BYTES = (GIB, 8 * GIB)
 FLAT_ROOM_FACTOR = 3.3
-"""The server's copies of inputs and outputs, the spill, and a little."""
+"""Room for the server's copies of inputs and outputs, for the spill, and a little more."""
 S3_ROUNDS = (3, 5)
-"""At least, and where there is time: a server's noise is that of its rates."""
+"""The number of rounds at least, and if there is time: rates of a server vary much."""
 NODE_COUNTS = (1, 3)
 NODE_MEMORY_BYTES_MAX = 1 << 30
 
@@ -47,7 +47,7 @@ def _shards_of(total_bytes: int) -> int:
 
 
 def s3(bench: Bench, settings: Settings) -> Measured:
-    """dsort between two buckets of a real server, in turn with the floor beneath it."""
+    """dsort between two buckets of a real server, in turn with its floor."""
     if reason := missing():
         return Measured([], [Skip("s3", "all", reason)])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))
@@ -57,7 +57,7 @@ def s3(bench: Bench, settings: Settings) -> Measured:
     small = data_of(settings, PROFILE, SMALL_BYTES, SMALL_SHARDS)
     with open_store(settings.directory) as store:
         failed: set[str] = set()
-        # Who asks for less than is usual gets less.
+        # Further rounds are made only if the user did not ask for fewer rounds than usual.
         usual = settings.rounds >= S3_ROUNDS[0] and not settings.is_quick
         rounds = max(settings.rounds, S3_ROUNDS[1]) if usual else settings.rounds
         sizes = (
@@ -87,9 +87,9 @@ def s3(bench: Bench, settings: Settings) -> Measured:
 def turns(
     rounds: int, rounds_min: int = 1, until_s: float = math.inf
 ) -> Iterator[tuple[int, StoreContender]]:
-    """Round after round, each time in the other order: the first one finds a server that had
-    time to put its house in order. After ``rounds_min``, no round begins after ``until_s`` of
-    ``time.monotonic``."""
+    """Round after round, each in the reverse order of the round before: the first contender of a
+    round has an advantage, because the server had time to clean up. After ``rounds_min``, no round
+    begins after ``until_s`` of ``time.monotonic``."""
     contenders = list(STORE_CONTENDERS.values())
     for number in range(rounds):
         if number >= rounds_min and time.monotonic() > until_s:
@@ -99,13 +99,13 @@ def turns(
 
 
 def s3_flat(bench: Bench, settings: Settings) -> Measured:
-    """Peak memory of dsort's workers between buckets, on little data and on much."""
+    """Peak memory of dsort's workers between buckets, on little data and on much data."""
     if reason := missing():
         return Measured([], [Skip("s3-flat", "all", reason)])
     if settings.is_quick:
         return Measured([], [Skip("s3-flat", "all", "left out of --quick")])
     measured = Measured([], [])
-    is_toy = settings.total_bytes < GIB  # toy data stays toy data
+    is_toy = settings.total_bytes < GIB  # small test data stays small
     sizes = (settings.total_bytes // 4, settings.total_bytes) if is_toy else FLAT_BYTES
     require_room(settings.directory, int(FLAT_ROOM_FACTOR * max(sizes)))
     with open_store(settings.directory) as store:
@@ -133,7 +133,8 @@ def s3_flat(bench: Bench, settings: Settings) -> Measured:
 
 
 def nodes(bench: Bench, settings: Settings) -> Measured:
-    """From S3 to S3 on three Ray nodes of one CPU each, disks not shared, against one of three."""
+    """From S3 to S3: three Ray nodes of one CPU each, without shared disks, beside one node of
+    three CPUs."""
     if settings.is_quick:
         return Measured([], [Skip("nodes", "all", "left out of --quick")])
     if reason := missing():
@@ -156,7 +157,7 @@ def nodes(bench: Bench, settings: Settings) -> Measured:
                     timeout_seconds=bench.timeout_seconds,
                     memory_bytes_max=NODE_MEMORY_BYTES_MAX,
                 )
-                if not run.failure:  # extract to commit: a cluster is there before its jobs
+                if not run.failure:  # extract to commit: without the start of the cluster
                     phases_seconds = float(run.details["phases_total_seconds"])
                     run = replace(run, work_seconds=phases_seconds)
                 tell(run)
@@ -167,7 +168,7 @@ def nodes(bench: Bench, settings: Settings) -> Measured:
 
 
 def nodes_files(bench: Bench, settings: Settings) -> Measured:
-    """The same from files to files, in a directory that all nodes see."""
+    """The same nodes, from files to files, in a directory that all nodes share."""
     if settings.is_quick:
         return Measured([], [Skip("nodes-files", "all", "left out of --quick")])
     data = data_of(settings, PROFILE, settings.total_bytes, _shards_of(settings.total_bytes))

@@ -1,6 +1,6 @@
-"""What is measured on one machine's files, and the list of all suites.
+"""Suites on the files of one machine, and the list of all suites.
 
-Each suite gives a list of runs, and of what had to be left out.
+Each suite returns a list of runs, and a list of skipped measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.store_suites import nodes, nodes_files, s3, s3_flat
 __all__ = ["MAIN_SUITES", "QUICK_SUITES", "SUITES", "warm_entries"]
 
 LIMITED_FACTORS = {"limited": 3, "limited-tenth": 10}
-"""How many times the memory the data are."""
+"""The size of the data divided by the size of the memory."""
 SAMPLE_SECONDS = 0.1
 FLATNESS_SCALES = (1, 4)
 FLATNESS_MEMORY_BYTES_MAX = 512 * 1024**2
@@ -32,18 +32,19 @@ SMALL_BYTES, SMALL_SHARDS = 10_000_000, 4
 
 
 LIMITED_ONLY = ("32k",)
-"""Records about as small as are read by range: in memory they are as others."""
+"""Profiles for the limited suites only: 32 KB is about the least size that is read by range, which
+makes no difference in memory."""
 
 
 def _shards_for(settings: Settings, total_bytes: int) -> int:
-    """As many shards as keep the size of a shard, whatever the size of the data."""
+    """The number of shards with which a shard has the same size for every size of the data."""
     return max(1, round(settings.shards * total_bytes / settings.total_bytes))
 
 
 def warm_entries(settings: Settings, profile: str) -> list[tuple[Contender, int]]:
-    """Who runs on ``profile`` with a warm cache, and how many rounds.
+    """The contenders that run on ``profile`` with a warm cache, and their numbers of rounds.
 
-    The slow ones only meet 100 KB records unless they are asked for by name.
+    Slow contenders run only on records of 100 KB, unless the user names them.
     """
     names: tuple[str, ...] = ("cp", "rsync", "dsort-map")
     if not settings.is_quick:
@@ -197,7 +198,7 @@ def _sampled_run(bench: Bench, contender: Contender, data: DataSet, number: int,
 
 
 def small(bench: Bench, settings: Settings) -> Measured:
-    """A job of 10 MB: what it costs to start."""
+    """A job of 10 MB: the cost of its start."""
     data = data_of(settings, "100k", SMALL_BYTES, SMALL_SHARDS)
     entries = [(each, settings.rounds) for each in _chosen(settings, ("cp", "dsort"))]
     able, skips = _able("small", entries)
@@ -224,8 +225,8 @@ MAIN: dict[str, Callable[[Bench, Settings], Measured]] = {
     "loader": loader,
     "s3-flat": s3_flat,
 }
-"""In their order. What has more rounds where there is time comes before what measures alone, and
-what takes much room comes last."""
+"""The default suites, in the order of a run. Suites that use spare time for more rounds come before
+suites that measure by themselves. Suites that need much disk come last."""
 
 SUITES = MAIN | {
     "flatness": flatness,

@@ -34,7 +34,7 @@ TITLES = {
 
 
 def render(machine: dict[str, str], runs: Sequence[Run], skips: Sequence[Skip]) -> str:
-    """Header, one table for each suite and profile, and what was left out."""
+    """Header, one table for each suite and profile, and the list of skipped measurements."""
     parts = [_header(machine)]
     rows = summarise(runs)
     for suite, title in TITLES.items():
@@ -102,7 +102,7 @@ def _rates(rows: Sequence[Row]) -> str:
 
 
 def _phases(runs: Sequence[Run]) -> list[str]:
-    """Where dsort's time goes: the median seconds of each phase."""
+    """The median seconds of each phase of dsort."""
     by_name: dict[str, list[dict[str, float]]] = {}
     for run in runs:
         if "phase_seconds" in run.details:

@@ -1,4 +1,4 @@
-"""A view read in its order, beside the shards for which it stands read forward.
+"""Reads a view in its order, and the shards for which it stands from start to end.
 
 Run it with ``python -m benchmarks.views --directory DIR``. Lines go to stderr, and one JSON object
 to stdout: for each size of records, the medians of the rates in MB/s, and the median of the ratios
@@ -54,7 +54,7 @@ def read(where: str) -> tuple[float, float, int]:
 
 def forget_pages(directory: Path) -> None:
     """Take all files below ``directory`` out of the page cache."""
-    os.sync()  # dirty pages stay
+    os.sync()  # dirty pages could not be dropped
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def report(given: argparse.Namespace, sizes: dict[str, int], base: str) -> None:
-    """Measure all sizes, and write what was found."""
+    """Measure all sizes, and write the figures."""
     found = {}
     for name, size in sizes.items():
         if given.only in (None, name):

@@ -1,7 +1,8 @@
-"""The floor of a shuffle between buckets: get every shard, put the same bytes, no work between.
+"""The floor of a shuffle between buckets: get every shard, and put the same bytes, without other
+work.
 
-Run as ``python -m benchmarks.scripts.copy_shards``. Each process has one reused buffer and dsort's
-own client, reads a shard whole, and writes it as creators do: staged, finished, published.
+Run as ``python -m benchmarks.scripts.copy_shards``. Each process has one buffer and dsort's own
+client, reads a whole shard, and writes it as creators do: it stages, finishes and publishes it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ JOB = "floor"
 
 
 class Copier:
-    """One process's part: two buckets and a buffer, as large as the largest shard so far."""
+    """The state of one process: two buckets, and a buffer as large as the largest shard so far."""
 
     def __init__(self, source: Bucket, target: Bucket) -> None:
         self._source = source
@@ -31,7 +32,7 @@ class Copier:
         self._buffer = bytearray()
 
     def copy(self, name: str) -> int:
-        """Copy the shard ``name``; its bytes."""
+        """Copy the shard ``name``. Returns its size."""
         with self._source.open(name) as shard:
             size_bytes = shard.info.size_bytes
             if size_bytes > len(self._buffer):
@@ -47,7 +48,7 @@ class Copier:
 
 
 _here: list[Copier] = []
-"""The copier of this process, once it is a worker."""
+"""The copier of this process; [] in a process that is no worker."""
 
 
 def _copy(name: str) -> int:
@@ -59,7 +60,7 @@ def _open(text: str) -> Bucket:
 
 
 def main() -> None:
-    """Have processes pull shard after shard, and print the report."""
+    """Start processes that copy shard after shard, and print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", required=True, help="a bucket as in a spec, JSON")
     parser.add_argument("--output", required=True)
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("shards", nargs="+")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    # Forks that share the clients of the process which began them, as dsort's workers do.
+    # As dsort's workers do, forks share the clients of the process that began them.
     _here.append(Copier(_open(arguments.input), _open(arguments.output)))
     forks = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(arguments.workers, forks) as pool:

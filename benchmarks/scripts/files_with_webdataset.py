@@ -1,5 +1,5 @@
-"""Write the files of a tree as shards with webdataset's `ShardWriter`, in random order, as its
-users do: the number of the directory is the class."""
+"""Writes the files of a tree as shards with webdataset's `ShardWriter`, in random order, as users
+of webdataset do. The number of the directory is the class."""
 
 from __future__ import annotations
 

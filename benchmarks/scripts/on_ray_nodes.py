@@ -1,7 +1,7 @@
 """dsort on Ray nodes whose disks are not shared, all of them on this machine.
 
-Run as ``python -m benchmarks.scripts.on_ray_nodes``; one JSON object on the last line of stdout.
-The clock covers the job alone, not the start of the cluster.
+Run as ``python -m benchmarks.scripts.on_ray_nodes``; the last line of its output is a JSON object.
+Times cover the job alone, not the start of the cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from dsort.spec.load import parse_spec
 __all__ = ["main"]
 
 NODE_STORE_BYTES = 256 << 20
-"""Of each node's object store: spill is exchanged in blocks, so it need not grow with the data."""
+"""The size of each node's object store. Spill is exchanged in blocks, so this does not depend on
+the size of the data."""
 
 
 def main() -> None:

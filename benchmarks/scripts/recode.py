@@ -1,7 +1,7 @@
-"""Decode or encode shards with dsort's own codecs, and nothing else: parts of a shuffle of them.
+"""Only decodes or encodes shards with dsort's own codecs: a part of a shuffle of encoded shards.
 
-Run as ``python -m benchmarks.scripts.recode``. Decoded bytes are thrown away; encoded ones are
-written to ``--output``. The report has seconds of processor time, too, without those of the start.
+Run as ``python -m benchmarks.scripts.recode``. Decoded bytes are dropped; encoded bytes are written
+to ``--output``. The report also has the processor seconds, without those of the start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def encode(codec: Codec, path: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """Do one of the two to all shards given."""
+    """Decode or encode all given shards."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--part", choices=("decode", "encode"), required=True)

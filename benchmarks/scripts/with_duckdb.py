@@ -1,4 +1,4 @@
-"""Shuffle lines or rows of Parquet with DuckDB: ``ORDER BY`` a hash of each."""
+"""Shuffles lines or rows of Parquet with DuckDB: ``ORDER BY`` a hash of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-# Neither is in a line of JSON, so that a line is one column.
+# No line of JSON contains this separator, and quotes have no meaning: so a line is one column.
 SEPARATOR, NO_QUOTE = "\x01", ""
 
 

@@ -1,4 +1,4 @@
-"""Shuffle lines or rows of Parquet with Polars: sorted by a hash of each."""
+"""Shuffles lines or rows of Parquet with Polars: sorts them by a hash of each."""
 
 from __future__ import annotations
 

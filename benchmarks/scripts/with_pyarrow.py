@@ -1,6 +1,6 @@
-"""The least that a shuffle of Parquet takes with pyarrow: read all, take, write row groups.
+"""The least work of a shuffle of Parquet with pyarrow: read all, take, write row groups.
 
-No keys, no checksums, no bound on memory.
+The script compares no keys, makes no checksums, and has no bound on memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     start = time.perf_counter()
-    # Joined once, or each `take` would do it anew.
+    # The chunks are joined once; otherwise each `take` would join them again.
     tables = [pq.ParquetFile(path).read() for path in arguments.shards]
     table = pa.concat_tables(tables).combine_chunks()
     del tables

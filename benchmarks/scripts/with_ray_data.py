@@ -1,4 +1,4 @@
-"""Shuffle shards with Ray Data: read_webdataset, random_shuffle, write_webdataset, raw bytes."""
+"""Shuffles shards of raw bytes with Ray Data: read_webdataset, random_shuffle, write_webdataset."""
 
 from __future__ import annotations
 

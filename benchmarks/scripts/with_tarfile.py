@@ -1,4 +1,4 @@
-"""Shuffle shards with the standard library alone: everything in memory, a seeded permutation."""
+"""Shuffles shards with the standard library alone: in memory, by a seeded permutation."""
 
 from __future__ import annotations
 

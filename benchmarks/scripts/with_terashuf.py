@@ -1,8 +1,8 @@
-"""Shuffle lines in Python as terashuf does: permuted runs in temporary files, then draws from them.
+"""Shuffles lines in Python as terashuf does: permuted runs in temporary files, and draws from them.
 
-As much as ``--memory-bytes`` of lines is read, permuted and written as a run, until all are. Then a
-run is drawn for each line of the output, by how many lines it has left. What fits in memory whole
-is written at once, without any run.
+Up to ``--memory-bytes`` of lines are read, permuted and written as a run, until all lines are
+written. Then a run is drawn for each line of the output, in proportion to the lines that it has
+left. Data that fits in memory is written at once, without a run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def runs_of(lines: Iterable[bytes], memory_bytes: int, rng: random.Random) -> It
 
 
 def drawn(files: list[IO[bytes]], counts: list[int], rng: random.Random) -> Iterator[bytes]:
-    """The lines of all runs, each run in its order, every interleaving alike likely."""
+    """The lines of all runs. Each run keeps its order; all interleavings are equally probable."""
     left = sum(counts)
     while left:
         place = rng.randrange(left)
@@ -55,7 +55,7 @@ def drawn(files: list[IO[bytes]], counts: list[int], rng: random.Random) -> Iter
 
 
 def write_shards(lines: Iterable[bytes], output: Path, shard_bytes: int) -> int:
-    """Write shards that close at ``shard_bytes``; how many lines."""
+    """Write shards that end at ``shard_bytes``. Returns the number of lines."""
     file: IO[bytes] | None = None
     written = shards = count = 0
     for line in lines:
@@ -75,7 +75,7 @@ def write_shards(lines: Iterable[bytes], output: Path, shard_bytes: int) -> int:
 def shuffled(
     lines: Iterable[bytes], memory_bytes: int, scratch: Path, rng: random.Random
 ) -> Iterator[bytes]:
-    """All lines, permuted, with at most about ``memory_bytes`` of them held."""
+    """All lines, permuted, with at most about ``memory_bytes`` of lines in memory."""
     runs = runs_of(lines, memory_bytes, rng)
     first = next(runs)
     second = next(runs, None)

@@ -1,4 +1,4 @@
-"""Shuffle shards with webdataset as its users do: a shuffle buffer and a `ShardWriter`."""
+"""Shuffles shards as users of webdataset do: with a shuffle buffer and a `ShardWriter`."""
 
 from __future__ import annotations
 
