@@ -195,11 +195,11 @@ def test_verify_notices_a_lineage_that_was_changed_or_removed(
     path = lineage_in(tmp_path / "out")[1]
     assert cli("verify", "out").code == 0
     data = path.read_bytes()
-    for other, words in ((data[:-9] + b"x" + data[-8:], "other bytes"), (data[:-1], "other bytes")):
+    for other in (data[:-9] + b"x" + data[-8:], data[:-1]):
         path.write_bytes(other)
         ended = cli("verify", "out")
         assert ended.code != 0
-        assert words in ended.out + ended.err
+        assert "lineage.parquet" in ended.out
     path.unlink()
     ended = cli("verify", "out")
     assert "lineage.parquet" in ended.out + ended.err

@@ -122,7 +122,7 @@ def test_a_changed_byte_of_an_input_is_a_difference_with_a_warning(tmp_path: Pat
     report = job.verify()
     assert kinds(report) == ["changed_bytes"]
     assert "in-0.tar" in report.problems[0].text
-    assert "differences may be theirs" in report.warnings[0]
+    assert "in-0.tar" in report.warnings[0]
 
 
 def test_an_input_that_became_corrupt_is_named(tmp_path: Path) -> None:
@@ -316,5 +316,5 @@ def test_the_hash_of_a_shuffle_among_keys_is_named_where_it_is_not_heeded(tmp_pa
     one.write_bytes(two.read_bytes())
     two.write_bytes(data)
     found = dsort.verify(report, options=RunOptions(root=tmp_path))
-    texts = {each.text for each in found.problems if each.kind == "order"}
-    assert texts == {"the shuffle's hash puts it before the record before it"}
+    texts = [each.text for each in found.problems if each.kind == "order"]
+    assert ["shuffle" in text for text in texts] == [True] * len(texts) != []
