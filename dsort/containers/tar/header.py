@@ -479,8 +479,9 @@ _SUM = sum(_BEFORE_SIZE) + sum(_AFTER_SIZE) + sum(_REST[2:]) + 8 * 0x20
 
 
 def tar_header(name: bytes, size: int) -> bytes:
-    """The header of a new file ``name`` of ``size`` bytes, the same as that of ``tarfile``, in a
-    microsecond. Long names, and names that are not ASCII, take longer and several blocks."""
+    """The header of a new file ``name`` of ``size`` bytes, equal to the header that ``tarfile``
+    makes. A header takes a microsecond. Headers of long names, and of names that are not ASCII,
+    take longer and have several blocks."""
     if len(name) > NAME_BYTES or size > OCTAL_SIZE_MAX or not name.isascii() or name[-1:] == b"/":
         import tarfile
 

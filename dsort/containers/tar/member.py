@@ -167,7 +167,7 @@ class GlobalRecords:
     def header_for(self, at: int, own: PaxRecords, folded: PaxRecords) -> bytes:
         """The pax header blocks for ``folded``; shared by all members without records of their own.
 
-        Raises ``CorruptShardError`` if such headers of the shard take more than
+        Raises ``CorruptShardError`` if the folded headers of the shard take more than
         ``FOLDED_BYTES_MAX``.
         """
         shared = not own and len(folded) == len(self._records)
