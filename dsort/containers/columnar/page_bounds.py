@@ -56,8 +56,8 @@ def refuse_larger(shard: str, what: str, size_bytes: int, bytes_max: float) -> N
 class ColumnPages(Struct):
     """Inflated lengths of some pages of a column: of the longest page, of its dictionary, and of
     the longest page in which each value declares how much it shares with the value before it.
-    ``values``: how many values the column has. ``coded``: how many of its values are numbers in the
-    dictionary."""
+    ``values``: how many values the column has. ``coded``: how many values of the column are numbers
+    in the dictionary."""
 
     values: int
     longest_bytes: int = 0
@@ -159,8 +159,7 @@ def torn_page(
 
 class DecodedColumn(Struct, frozen=True):
     """The decoded size of a column of a row group. ``row_bytes``: the size of the largest row, or
-    the average size of lists. ``list_bytes``: the size of all items of its lists, 0 without
-    lists."""
+    the average size of lists. ``list_bytes``: the size of all items of lists, 0 without lists."""
 
     path: str
     row_bytes: int
@@ -168,8 +167,8 @@ class DecodedColumn(Struct, frozen=True):
 
 
 class ColumnKind(Struct, frozen=True):
-    """The properties of a column that are the same in all row groups. ``width``: bytes of a value,
-    0 if they vary."""
+    """The properties of a column that are the same in all row groups. ``width``: the bytes of a
+    value, 0 if values have various lengths."""
 
     path: str
     width: int

@@ -40,7 +40,7 @@ _BYTE_ARRAY, _PLAIN, _RLE, _DATA_PAGE = 6, 0, 3, 0
 class PlainChunk(Struct):
     """One column in one row group, as it was written. ``inflated_bytes``: the size of its pages
     before they are compressed, headers included. ``pages``: (offset, bytes with the header, first
-    row) of each."""
+    row) of each page."""
 
     rows: int = 0
     size_bytes: int = 0

@@ -133,8 +133,8 @@ class GroupLimits(Struct, frozen=True):
         return cls(ROWS_MAX, bytes_max, ROWS_MAX, 0)
 
     def end(self, running: Int64s, row: int, stop: int, rows: int, size_bytes: int) -> int:
-        """The end of an open group, which has ``rows`` rows of ``size_bytes``; ``row`` is the next.
-        Returns the first row after the group, or ``stop + 1`` if the group is still open at
+        """The end of an open group, which has ``rows`` rows of ``size_bytes``; ``row`` is the next
+        row. Returns the first row after the group, or ``stop + 1`` if the group is still open at
         ``stop``. ``running``: bytes before each row."""
         before = int(running[row]) - size_bytes
         by_bytes = int(np.searchsorted(running, before + self.bytes_max, side="right")) - 1
