@@ -65,8 +65,8 @@ def _octal(digits: UInt64s) -> UInt64s:
 
 
 def _alike(words: UInt64s) -> Bools:
-    """Which words are the same in all headers ``words``, shape ``(64,)``. Each header is compared
-    with the header before it, which is next to it in memory."""
+    """Which words are the same in all headers, shape ``(64,)``. ``words``: the headers, one after
+    the other. Each header is compared with the header before it, which is next to it in memory."""
     flat = words.reshape(-1)
     same = (flat[_WORDS:] == flat[:-_WORDS]).view(np.uint64)  # eight answers in each
     each = _WORDS // 8

@@ -298,7 +298,7 @@ class TarMember(Struct):
     sparse: bool = False
     mended: bool = False  # some number in its headers was odd
     long_name_repeated: bool = False
-    unsafe_prefix: bool = False  # a prefix that some readers put before the name leads out
+    unsafe_prefix: bool = False  # a prefix that only some readers use leads out
     link_target: bytes = b""
     link_headers: bytes = b""  # all header blocks of a hard link, with ``literal`` in front
 
