@@ -408,7 +408,7 @@ class _Parquet:
         if seen != run.rows:
             groups = run.groups
             many = f"s {groups[0]} to {groups[-1]} have" if len(groups) > 1 else f" {groups[0]} has"
-            text = f"row group{many} {seen} rows, and in the footer {run.rows}"
+            text = f"row group{many} {seen} rows, but the footer has {run.rows}"
             raise CorruptShardError(self._shard, 0, text)
 
     def _check_pages(self, run: RowGroupRun, numbers: Iterable[int]) -> int:
