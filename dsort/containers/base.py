@@ -176,8 +176,8 @@ class Container(ABC):
     """All oddities that a readable shard may have."""
 
     is_of_members: bool = False
-    """Whether a record is a sequence of members, each with its own name. If so, one record can be
-    made from several."""
+    """Whether a record is a sequence of members, each with its own name. If a record is a sequence,
+    one record can be made from several."""
 
     is_columnar: bool = False
     """Whether records are rows of tables: jobs that write such shards move rows, not bytes. Rows
