@@ -29,7 +29,7 @@ from dsort.storage.registry import scheme_of
 
 SHARDS_SHOWN: Final = 2000
 BARS_MAX: Final = 24
-"""Of a histogram."""
+"""The most bars of a histogram."""
 WEB: Final = ("web", "static")
 FRAME, PARTS = "report.html", "report_files.txt"
 IMPORT_OR_EXPORT: Final = re.compile(r"^(?:import [^;]*;\n|export )", re.MULTILINE)
@@ -38,9 +38,9 @@ BREAKING: Final = re.compile(r"</(script|style)|<!--", re.IGNORECASE)
 """Texts that would end a script or a style element early."""
 
 Page = dict[str, Any]
-"""The document. ``job`` is a ``JobOut`` with spec and result, where fields that only a service has
-are null; so are figures that are not known. ``shards`` has rows (name, records, file bytes) of the
-first ``SHARDS_SHOWN``, and the spread of sizes and records of all that are known."""
+"""The document. ``job`` is a ``JobOut`` with spec and result. Fields that only a service has are
+null, and so are unknown figures. ``shards`` has rows (name, records, file bytes) of the first
+``SHARDS_SHOWN`` shards, and the spread of all known sizes and numbers of records."""
 
 
 def page_of_manifest(
@@ -50,10 +50,9 @@ def page_of_manifest(
     output_uri: str = "",
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a finished job. ``job_view``: the job as a service knows it; without it, values
-    are guessed. ``output_uri``: where the result is now. ``warnings``: the job's warnings.
-
-    ``InputError`` if it is no manifest of a job.
+    """The page of a finished job. ``job_view``: the job's fields at a service; by default, the
+    fields that follow from the manifest. ``output_uri``: the present bucket of the result.
+    ``warnings``: the job's warnings. ``InputError`` if ``manifest`` is no manifest of a job.
     """
     with _refusing_strangers("manifest"):
         inputs, outputs, totals = manifest["inputs"], manifest["outputs"], manifest["totals"]
@@ -83,7 +82,7 @@ def page_of_report(
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
     """The page of an aborted job (``report.json``) or of a plan, from the report in JSON types.
-    ``InputError`` if it is something else."""
+    ``InputError`` if ``report`` is something else."""
     with _refusing_strangers("report"):
         view = job_view or _view_of_report(report, output_uri)
         inputs = report.get("resume", {}).get("inputs")
@@ -113,8 +112,8 @@ def page_of_job(
     *,
     warnings: Sequence[Mapping[str, Any]] | None = None,
 ) -> Page:
-    """The page of a job that a service knows and that has no manifest: queued, running, failed, or
-    a plan. ``samples``: its progress, each with the time ``at`` (seconds) it was reported."""
+    """The page of a service's job without a manifest: queued, running, failed, or a plan.
+    ``samples``: reports of the job's progress, each with the time ``at`` in seconds."""
     result = job_view.get("result")
     if result is not None:
         page = page_of_report(result, job_view=job_view, warnings=warnings)
@@ -136,8 +135,8 @@ def page_of_job(
 
 
 def html(page: Mapping[str, Any]) -> str:
-    """The page as one HTML file. It has its style, its scripts and the document, loads nothing from
-    elsewhere, and has a content security policy that allows nothing else."""
+    """The page as one HTML file. The file has the style, the scripts and the document, and loads
+    nothing. Its content security policy allows nothing else."""
     style, scripts = _parts()
     policy = (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(scripts)}; "
@@ -151,13 +150,13 @@ def html(page: Mapping[str, Any]) -> str:
         "page": _embedded(page),
         "csp": markup.escape(policy, quote=False),
     }
-    # In one pass, so that a spec with the text of a placeholder is not replaced.
+    # All placeholders are replaced in one pass, so that a placeholder in the text of a spec stays.
     return PLACEHOLDER.sub(lambda found: filling[found[1]], _web_file(FRAME))
 
 
 def _embedded(page: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element: ASCII without ``<``, ``>`` and ``&``. So it has no
-    line separators and no surrogates either."""
+    """JSON for a script element: ASCII without ``<``, ``>`` and ``&``. ASCII has no line separators
+    and no surrogates."""
     try:
         text = json.dumps(page, separators=(",", ":"), allow_nan=False)
     except ValueError as error:  # an edited manifest
@@ -168,8 +167,8 @@ def _embedded(page: Mapping[str, Any]) -> str:
 
 
 def _parts() -> tuple[str, str]:
-    """(style, scripts), each joined from the files that are listed for it. The scripts are one
-    module: names that one file exports to another are its own names."""
+    """(style, scripts), each joined from the files that are listed for it. The scripts become one
+    module, without imports and exports, because all names are in one scope."""
     lines = (line.strip() for line in _web_file(PARTS).splitlines())
     names = [line for line in lines if line and not line.startswith("#")]
     style = "\n".join(_web_file(name) for name in names if name.endswith(".css"))
@@ -215,7 +214,7 @@ def _title(view: Mapping[str, Any]) -> str:
 
 
 def _view(**known: Any) -> dict[str, Any]:
-    """A job as it is known without a service."""
+    """A job with the fields that are known without a service."""
     return {
         **dict.fromkeys(JobOut.model_fields),
         "kind": "run",
@@ -333,7 +332,7 @@ def _shards(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _spread(values: Sequence[int | None]) -> dict[str, Any] | None:
     """The smallest, the median and the largest of ``values``, and how many of them lie in each of
-    some equal ranges. None where they are not known."""
+    some equal ranges. None if all values are None."""
     known = [int(value) for value in values if value is not None]
     if not known:
         return None
@@ -353,7 +352,7 @@ def _reactions(reactions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _mixing(mixing: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Add ``before`` and ``cells``, which are not stored because they follow from the counts."""
+    """Add ``before`` and ``cells``, which follow from the stored counts."""
     if mixing is None:
         return None
     counts = np.array(mixing["counts"], np.int64)
@@ -364,9 +363,10 @@ def _mixing(mixing: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _cells(
     mixing: Mapping[str, Any], counts: Int64s, before: Int64s
 ) -> dict[str, list[list[int]]] | None:
-    """The counts that the test compares, and the shards of each row and column; None without a
-    test."""
-    judged = judged_table(counts) if max(counts.shape) <= BINS_MAX else None  # or it takes long
+    """The counts that the chi-squared test compares, and the shards of each row and column; None
+    without a test."""
+    # The test of a larger table takes too long.
+    judged = judged_table(counts) if max(counts.shape) <= BINS_MAX else None
     if judged is None:
         return None
     shards, outputs = int(mixing["input_shards"]), int(mixing["output_shards"])
@@ -388,8 +388,8 @@ def _cells(
 
 
 def _timeline(samples: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
-    """The timeline, from samples of progress with ``at`` and with ``elapsed_s`` since their phase
-    began."""
+    """The timeline of samples of progress. A sample has the time ``at``, and ``elapsed_s`` since
+    its phase began."""
     timeline = Timeline()
     began_s: float | None = None
     latest_s, current = 0.0, None

@@ -1,4 +1,4 @@
-/* What a reader may do with a job: stop, resume, retry, remove. */
+/* The actions of a job: stop, resume, retry, remove. */
 import { api } from "./api.js";
 import { ask, notify, workButton } from "./dialogs.js";
 import { hasEnded } from "./job.js";
@@ -45,7 +45,7 @@ async function stop(job) {
     title: running ? "Stop this job?" : "Take this job out of the queue?",
     text:
       nameOf(job) +
-      (running ? ": nothing of its output will be left, and its input stays as it is." : ""),
+      (running ? ": its unfinished output is removed, and its input stays as it is." : ""),
     fields: [{ name: "reason", label: "Reason (goes into the audit trail)", max: 500 }],
     yes: "Stop the job",
     no: "Let it run",
@@ -73,7 +73,7 @@ async function retry(job) {
 async function remove(job) {
   const answer = await ask({
     title: "Remove this job from the list?",
-    text: `${nameOf(job)}: its history goes. The shards it wrote stay where they are.`,
+    text: `${nameOf(job)}: its history is removed. Its output shards stay where they are.`,
     yes: "Remove it",
     danger: true,
   });
@@ -83,7 +83,8 @@ async function remove(job) {
   return true;
 }
 
-/** A button that does `work()` and then `done(key)`, unless that was called off (false). */
+/** A button that does `work()` and then `done(key)`, unless `work()` returned false, because the
+    reader cancelled it. */
 export const actionButton = ({ key, name, of, primary, work, done }) =>
   workButton(name, async () => (await work()) && done(key), {
     class: primary ? "primary" : null,
@@ -91,8 +92,8 @@ export const actionButton = ({ key, name, of, primary, work, done }) =>
     "aria-label": `${name}: ${of}`,
   });
 
-/** Buttons for what may be done with `job`; `done(key)` is called after each. `whole`: on the page
-    of the job, where the likely one stands out. */
+/** Buttons for the actions that `job` allows. `done(key)` is called after each action. `whole`: on
+    the page of the job, where the most likely button stands out. */
 export const jobActions = (job, done, whole = false) =>
   ACTIONS.filter((action) => action.fits(job) && action.may(job)).map(({ key, name, next, run }) =>
     actionButton({

@@ -4,12 +4,13 @@ import { fromJson } from "./dom.js";
 
 const TOKEN = "dsort-token";
 const RETRY_MS = [500, 1000, 2000, 5000, 10000];
-const SILENCE_MS = 45000; // the server says something each 15 s
+const SILENCE_MS = 45000; // the server sends a comment every 15 s
 
-/** `askToken(hadOne)`: true if a token was given; `showConnection(answers)`. */
+/** The page replaces these: `askToken(hadOne)` is true if the reader gave a token;
+    `showConnection(answers)` shows whether the service answers. */
 export const hooks = { askToken: async () => false, showConnection: () => {} };
 
-/** What the service answered instead of what was asked for: its problem document. */
+/** An error with the problem document that the service answered. */
 export class Problem extends Error {
   constructor(problem) {
     super(problem.detail || problem.title || "The service refused.");
@@ -72,7 +73,7 @@ async function problemIn(answer) {
     const found = fromJson(text);
     if (found && typeof found === "object") return { status: answer.status, ...found };
   } catch {
-    // not of the service's own making: a proxy, perhaps
+    // no problem document of the service: an answer of a proxy, perhaps
   }
   return {
     title: `Answer ${answer.status}`,
@@ -104,7 +105,8 @@ export const api = {
     const answer = await request(path, { signal, headers: { Accept: "text/plain" } });
     return [await answer.text(), answer.headers.get(header)];
   },
-  /** Bytes, as a blob of this type: only of what the browser decodes, never of a document. */
+  /** The bytes of the answer as a blob of `type`, which must be no document: the browser only
+      decodes it. */
   blob: async (path, query, type, signal) => {
     const headers = { Accept: "application/octet-stream" };
     const answer = await request(withQuery(path, query), { signal, headers });
@@ -121,8 +123,8 @@ export const api = {
   whoami: () => json("/v1/whoami"),
 };
 
-/** Follow server-sent events until the one named `end`, connecting again from the last event
-    seen. `onEvent(kind, data)`. Comes to an end when `signal` says so, or on a refusal. */
+/** Call `onEvent(kind, data)` for server-sent events, up to the event `end`. After a break, connect
+    again from the last event on. An abort of `signal` or a refusal ends the stream, too. */
 export const follow = async (path, onEvent, signal) => {
   let last = "";
   let failures = 0;
@@ -144,7 +146,7 @@ export const follow = async (path, onEvent, signal) => {
       const status = error.problem ? error.problem.status : 0;
       if (status >= 400 && status < 500 && status !== 429) throw error;
       if (!error.problem && error.name !== "AbortError" && !(error instanceof TypeError))
-        throw error; // not the network's fault
+        throw error; // no failure of the network
     } finally {
       signal.removeEventListener("abort", stop);
       watch.abort();
@@ -187,7 +189,7 @@ function pause(ms, signal) {
   });
 }
 
-/** Call `look` now and every `ms` while the tab is seen; `look` tells its own errors. */
+/** Call `look` now, and again every `ms` while the tab is visible. `look` shows its own errors. */
 export const every = (ms, look, signal) => {
   const again = async () => {
     while (!signal.aborted) {

@@ -1,4 +1,4 @@
-/* Which page is shown, and whether it is light or dark. */
+/* Chooses the page for the address, and switches between light and dark. */
 import { hooks, setToken } from "./api.js";
 import { bucketView, dataView } from "./data.js";
 import { problemPage, showConnection } from "./dialogs.js";
@@ -106,7 +106,7 @@ document.getElementById("signing").addEventListener("click", async () => {
   await go();
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // its hash is no page
+  event.preventDefault(); // the hash of this link is no page
   main.focus();
 });
 window.addEventListener("hashchange", () => {

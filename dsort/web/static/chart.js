@@ -3,10 +3,10 @@ import { el, figureTable, foldedTable, numberCell, onSize, svg } from "./dom.js"
 import { bytesText, durationText, numberText, rateText } from "./format.js";
 
 export const PHASES = ["resolve", "extract", "plan", "create", "commit"];
-const MOVING = new Set(["extract", "create"]); // the others move no payload worth a rate
+const MOVING = new Set(["extract", "create"]); // other phases move too little payload for a rate
 const phaseClass = (phase) => `phase-${PHASES.includes(phase) ? phase : "other"}`;
 
-/** Round numbers from 0 to `top`, about `wanted` of them: of bytes, or multiples of `steps`. */
+/** About `wanted` round numbers from 0 to `top`: of bytes, or multiples of `steps`. */
 export function ticks(top, wanted, steps) {
   if (!(top > 0)) return [0];
   const rough = top / wanted;
@@ -32,10 +32,12 @@ export function clock(seconds) {
   return seconds % 3600 ? durationText(seconds) : `${seconds / 3600} h`;
 }
 
-/** A rate that is SPIKE times what it is in USUAL of the time is a spike. */
+/** For the share USUAL of the time, rates are at most the usual rate. A rate over SPIKE times the
+    usual rate is a spike. */
 const [USUAL, SPIKE, HEADROOM] = [0.9, 2, 1.4];
 
-/** Points of a timeline with times that only grow, whatever they were counted from. */
+/** The points of a timeline, with times that only grow. Times in `timeline` may begin anew with a
+    phase. */
 function steady(timeline) {
   const points = [];
   let offset = 0;
@@ -48,7 +50,7 @@ function steady(timeline) {
   return points;
 }
 
-/** Bytes a second over the time in which there were any. */
+/** The mean rate over the time in which bytes moved. */
 function meanWhileMoving(points) {
   let [bytes, seconds, before] = [0, 0, 0];
   for (const { at, rate } of points) {
@@ -61,8 +63,8 @@ function meanWhileMoving(points) {
   return seconds > 0 ? bytes / seconds : 0;
 }
 
-/** The rate at which the axis ends: the highest, or a little over the usual ones where the
-    highest lasts so short that all others would lie on the ground. */
+/** The rate at which the axis ends: the highest rate; or a little over the usual rate, if the
+    highest is a spike that would press all other rates down to the axis. */
 function topOf(points) {
   const lasting = points
     .map(({ at, rate }, i) => ({ rate, seconds: at - (i ? points[i - 1].at : 0) }))
@@ -88,7 +90,7 @@ function bands(points) {
 export const throughputChart = (timeline) => {
   const points = steady(timeline);
   if (points.length < 2 || points[points.length - 1].at <= 0) {
-    return el("p.quiet", "Too short to draw: the job took no time worth a curve.");
+    return el("p.quiet", "The job was too short for a curve.");
   }
   if (points.every((point) => !point.rate)) return el("p.quiet", "No bytes have moved yet.");
   const peak = Math.max(...points.map((point) => point.rate), 1);
@@ -106,7 +108,7 @@ export const throughputChart = (timeline) => {
   return el("figure.chart", box, el("figcaption", readout), throughputTable(points));
 };
 
-/** The same figures, to be read. */
+/** The figures of the curve as a table. */
 function throughputTable(points) {
   const row = (point) =>
     el(
@@ -130,7 +132,7 @@ function drawThroughput(points, { width, tall, top, end, words, readout }) {
     height -
     EDGE.bottom -
     (Math.min(rate, top * 1.05) / (top * 1.05)) * (height - EDGE.top - EDGE.bottom);
-  // A sample tells the rate since the one before it: a step, no slope.
+  // A sample has the rate since the sample before, so the curve has steps and no slopes.
   const step = ({ at, rate }) => `V${y(rate).toFixed(1)}H${x(at).toFixed(1)}`;
   const curve = `M${x(points[0].at).toFixed(1)} ${y(0)}${points.slice(1).map(step).join("")}`;
   const area = `${curve}V${y(0)}Z`;
@@ -173,7 +175,7 @@ function drawThroughput(points, { width, tall, top, end, words, readout }) {
   );
 }
 
-/** Says how high a spike is that the axis cuts off. */
+/** Shows the height of a spike that the axis cuts off. */
 function spike(points, { x, top, width }) {
   const highest = points.reduce((a, b) => (b.rate > a.rate ? b : a));
   if (highest.rate <= top * 1.05) return null;
@@ -205,7 +207,7 @@ const timeAxis = (all, x, width, height) =>
     return svg("text", { x: x(tick), y: height - 5, "text-anchor": anchor }, clock(tick));
   });
 
-/** The phases that are over, and as far as it has come the one that runs, or in which the job
+/** The phases that are over, and the figures so far of the phase that runs, or in which the job
     ended. */
 export const allPhases = (page) => {
   const { job, timeline } = page;
@@ -225,7 +227,7 @@ const sofar = (progress, phase) => ({
   mark: ["◐", "running"],
 });
 
-/** What the timeline tells of a phase that a job did not come through. */
+/** The figures that the timeline has of a phase in which a job ended. */
 function cutOff(timeline, phase) {
   const begin = timeline.findIndex((sample) => sample[1] === phase);
   const [from, last] = [timeline[Math.max(0, begin - 1)], timeline[timeline.length - 1]];
@@ -233,7 +235,7 @@ function cutOff(timeline, phase) {
 }
 
 /** Phases as one bar in proportion to their seconds, with the figures in a table under it;
-    `mark`: [sign, word] of one that is not through. */
+    `mark`: [sign, word] of a phase that is not finished. */
 export const phaseBar = (phases) => {
   const total = phases.reduce((sum, phase) => sum + phase.seconds, 0);
   const share = (phase) => (total > 0 ? (100 * phase.seconds) / total : 0);

@@ -1,4 +1,5 @@
-/* What data there is: buckets that jobs use, all that the token may read, the shards of one. */
+/* The data page: buckets that jobs use, buckets that the token may read, and the shards of a
+   bucket. */
 import { api } from "./api.js";
 import { crumbs, labelledField, noteError, searchInput, textInput, waiting } from "./dialogs.js";
 import { el, figureTable, numberCell, put, tableHead } from "./dom.js";
@@ -12,8 +13,8 @@ import { scheduleName } from "./schedule_words.js";
 const REST_MS = 250;
 const PAGE = 100;
 const USED_AT_FIRST = 10;
-const JOBS = 200; // of the newest, which say what is in use
-const WANTED = 10; // random records, from so many shards:
+const JOBS = 200; // the newest jobs, whose buckets count as in use
+const WANTED = 10; // random records, from SHARDS_DRAWN shards
 const SHARDS_DRAWN = 5;
 
 /** The buckets of jobs and schedules, the last used first: [[uri, {read, written, job, schedules}]]. */
@@ -57,7 +58,7 @@ function useRow([uri, { read, written, job, schedules }]) {
   );
 }
 
-/** The first of them, and a button for the rest. */
+/** The first buckets in use, and a button for the rest. */
 function usedCard(used) {
   const heads = ["Bucket", "Use", "Last job", ["Submitted", "num"], "Schedules"];
   const card = el("div.card");
@@ -76,7 +77,7 @@ function usedCard(used) {
 }
 
 export const dataView = async (root, { signal }) => {
-  put(root, waiting("Asking for the buckets …"));
+  put(root, waiting("Loading the buckets …"));
   const [{ buckets }, { jobs }, { schedules }] = await Promise.all([
     api.get("/v1/listings", null, signal),
     api.get("/v1/jobs", { limit: JOBS }, signal),
@@ -104,7 +105,7 @@ export const dataView = async (root, { signal }) => {
       el("h2", "Buckets that this token may read"),
       buckets.length
         ? el("ul.buckets", buckets.map(bucketItem))
-        : el("p.quiet", "None is known by name: open one by its address."),
+        : el("p.quiet", "No bucket is known by name: open a bucket by its address."),
     ),
   );
 };
@@ -131,7 +132,7 @@ class ShardList {
     this.said = el("p.quiet", { role: "status" });
     this.more = el("button", { type: "button", hidden: true }, "More shards");
     this.more.addEventListener("click", () => this.look().catch(noteError));
-    const label = "Only shards with this in their names";
+    const label = "Only shards whose names contain this";
     this.search = searchInput("Part of a name", label, { value: text });
     const soon = whenItRests(REST_MS, (wanted) => this.find(wanted), signal);
     this.search.addEventListener("input", () => soon(this.search.value.trim()));

@@ -4,7 +4,7 @@ import { ownTerms, problemBox } from "./problems.js";
 
 const NOTE_MS = 7000;
 
-/** An input with its label, and what describes it: a line of help, a place for what is wrong. */
+/** An input with its label, and its descriptions: a line of help, and a place for the problem. */
 export const labelledField = (label, input, help, wrong) => {
   input.id ||= `field-${input.name}`;
   const about = help && el("small", { id: `${input.id}-help` }, help);
@@ -21,15 +21,15 @@ export const textInput = (name, more) =>
 export const searchInput = (placeholder, label, more) =>
   textInput(null, { type: "search", placeholder, "aria-label": label, ...more });
 
-/** Show `dialog` above all else; it goes from the page once it is closed. */
+/** Show `dialog` above the page. When the dialog is closed, it is removed from the page. */
 export const showDialog = (dialog) => {
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
 };
 
-/** Ask with a modal dialog. Answers null if it was dismissed, else what `fields` hold:
-    {name: text}. `danger`: what is answered "yes" to cannot be undone. */
+/** Ask with a modal dialog. Resolves to null if the reader dismissed the dialog, else to the texts
+    of `fields`: {name: text}. `danger`: after "yes", the action cannot be undone. */
 export const ask = ({ title, text, fields = [], yes = "OK", danger = false, no = "Cancel" }) =>
   new Promise((resolve) => {
     let answer = null;
@@ -61,7 +61,7 @@ export const ask = ({ title, text, fields = [], yes = "OK", danger = false, no =
     showDialog(dialog);
   });
 
-/** A short message in the corner; it goes by itself, errors stay until they are closed. */
+/** A short message in the corner. It disappears after a time; errors stay until they are closed. */
 export const notify = (text, kind = "info") => {
   const close = { type: "button", class: "plain", "aria-label": "close" };
   const note = el(
@@ -74,7 +74,7 @@ export const notify = (text, kind = "info") => {
   if (kind !== "error") setTimeout(() => note.remove(), NOTE_MS);
 };
 
-/** Tell of an error of a request. */
+/** Show the error of a request in the corner. */
 export const noteError = (error) => {
   if (error.name === "AbortError") return;
   if (!error.problem) throw error;
@@ -83,7 +83,8 @@ export const noteError = (error) => {
   notify(words.join(" → "), "error");
 };
 
-/** A line about something that is being fetched, or a problem instead of a page. */
+/** `waiting`: a line about something that is being loaded. `problemPage`: a problem in place of a
+    page. */
 export const waiting = (text) => el("p.quiet.waiting", { role: "status" }, text);
 export const problemPage = (error) => {
   if (!error.problem) throw error;
@@ -95,7 +96,7 @@ export const problemPage = (error) => {
   );
 };
 
-/** A button that does `work()`; it cannot be pressed meanwhile, and errors are shown. */
+/** A button that does `work()`, is disabled meanwhile, and shows errors. */
 export const workButton = (name, work, more = {}) => {
   const run = async () => {
     button.disabled = true;
@@ -111,7 +112,7 @@ export const workButton = (name, work, more = {}) => {
   return button;
 };
 
-/** Where a page is: links to what it is in. */
+/** The place of a page: links to the pages above it. */
 export const crumbs = (...links) =>
   el(
     "nav.crumbs",

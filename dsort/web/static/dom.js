@@ -1,5 +1,5 @@
-/* Elements of the document. Text gets into it only as text: names, descriptions and warnings come
-   from strangers. */
+/* Elements of the document. Texts become text nodes only, because names, descriptions and warnings
+   come from strangers. */
 const SVG = "http://www.w3.org/2000/svg";
 
 function addAttributes(element, attributes) {
@@ -31,13 +31,14 @@ function made(create, tag, content) {
   return addChildren(element, hasAttributes ? content.slice(1) : content);
 }
 
-/* An object in JSON is no set of attributes of an element, and as text it is JSON again. */
+/* The prototype of objects from JSON: `el` does not take such an object for attributes, and as text
+   it is JSON. */
 const FOREIGN = Object.create(null);
 FOREIGN.toString = function toString() {
   return JSON.stringify(this);
 };
 
-/** What a text of JSON says: its objects come from strangers. */
+/** The value of a JSON text. Its objects come from strangers, and get the prototype FOREIGN. */
 export const fromJson = (text) =>
   JSON.parse(text, (_, value) =>
     value === null || typeof value !== "object" || Array.isArray(value)
@@ -60,7 +61,7 @@ export const put = (element, ...children) => {
 
 const FOCUSABLE = "a[href], button, input, summary, [tabindex]";
 
-/** Put `node`, or nothing, into `place`; what was opened there stays open, and focus stays. */
+/** Put `node`, or nothing, into `place`. Open details stay open, and the focus stays. */
 export const redraw = (place, node) => {
   const open = [...place.querySelectorAll("details")].map((details) => details.open);
   const focus = [...place.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
@@ -69,7 +70,7 @@ export const redraw = (place, node) => {
   if (focus >= 0) place.querySelectorAll(FOCUSABLE)[focus]?.focus({ preventScroll: true });
 };
 
-/** Text with what stands in backticks as code. */
+/** Text in which parts in backticks are code. */
 export const withCode = (text) =>
   String(text ?? "")
     .split(/`([^`\n]+)`/)
@@ -88,8 +89,8 @@ export const tableHead = (heads) =>
     ),
   );
 
-/** A table of figures that scrolls sideways where it has no room; `kind`: more of its classes. With
-    "stacked", on a phone each row is a list. */
+/** A table of figures that scrolls sideways where it has no room; `kind`: further classes of the
+    table. With "stacked", each row is a list on a phone. */
 export const figureTable = (caption, heads, rows, kind = "") => {
   const names = heads.map((head) => [head].flat()[0]);
   for (const row of rows) [...row.children].forEach((cell, i) => (cell.dataset.head = names[i]));
@@ -106,7 +107,7 @@ export const figureTable = (caption, heads, rows, kind = "") => {
   );
 };
 
-/** A table that is made once a reader opens it. */
+/** A table that is made when a reader opens it. */
 export const foldedTable = (summary, caption, heads, rows) => {
   const details = el("details", el("summary", summary));
   const fill = () => {
@@ -150,7 +151,7 @@ export const onSize = (element, draw) => {
   }).observe(element);
 };
 
-/** A call that comes once, `ms` after the first of several. */
+/** A function that calls `call` once, `ms` after the first of several calls. */
 export const debounce = (ms, call) => {
   let timer = 0;
   return () => {

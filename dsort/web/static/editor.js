@@ -5,8 +5,8 @@ import { ownTerms } from "./problems.js";
 
 export const isJson = (text) => /^\s*[{[]/.test(text);
 
-/** The line (from 0) on which the field with the dotted path is, or null. Works on what is being
-    typed, so it looks for names and does not parse. */
+/** The line (from 0) on which the field with the dotted path is, or null. The text may be
+    incomplete, so the search is for names, without a parser. */
 export const lineOfField = (text, path) => {
   const lines = text.split("\n");
   let at = 0;
@@ -21,7 +21,7 @@ export const lineOfField = (text, path) => {
   return found;
 };
 
-/* The line of a problem: where its field is, or where the text cannot be read any further. */
+/* The line of a problem: the line of its field, or the line at which the parser stopped. */
 function lineOf(text, problem) {
   if (problem.path) return lineOfField(text, problem.path);
   const [, line] = /\bline (\d+), column \d+/.exec(problem.message) || [];
@@ -116,14 +116,15 @@ export const problemItems = (editor, problems) =>
     );
   });
 
-/** The problems that a refusal tells of: those of a spec, or the one there is. */
+/** The problems in an error: all problems of a spec, or the error itself as one problem. */
 export const problemsOf = (error) => {
   const { problem } = error;
   if (problem.problems && problem.problems.length) return problem.problems;
   return [{ path: "", message: problem.detail || problem.title, hint: problem.hint }];
 };
 
-/** Tell `check(text, signal)` of a text once typing rests; the newest wins. */
+/** Call `check(text, signal)` when typing has paused for `ms`. A newer text aborts the earlier
+    check. */
 export const whenItRests = (ms, check, leave) => {
   let timer = 0;
   let running = null;
@@ -143,8 +144,8 @@ export const whenItRests = (ms, check, leave) => {
   };
 };
 
-/** What the fields of a spec mean, from its JSON Schema: a list to search in, with the field of
-    the caret's line on top. */
+/** The descriptions of a spec's fields, from the JSON Schema: a list with a search, with the field
+    of the caret's line on top. */
 export const fieldHelp = (schema) => {
   const fields = fieldsOf(schema, schema, "");
   const items = fields.map((field) => ({ field, element: helpItem(field) }));

@@ -1,4 +1,4 @@
-/* What narrows the list of jobs. */
+/* The filters of the list of jobs. */
 import { searchInput } from "./dialogs.js";
 import { el, put } from "./dom.js";
 import { scheduleName } from "./schedule_words.js";
@@ -6,7 +6,7 @@ import { scheduleName } from "./schedule_words.js";
 const REST_MS = 250;
 const STATES = ["", "queued", "running", "finished", "failed", "stopped"];
 const FIELDS = [
-  ["text", "Id or description", "Only jobs whose id begins with this, or whose description has it"],
+  ["text", "Id or description", "Jobs whose id begins with this, or whose description contains it"],
   ["owner", "Owner", "Only jobs of this owner"],
   ["label", "Label", "Only jobs with this label"],
 ];

@@ -1,7 +1,7 @@
 /* Numbers, times and states as people read them. */
 import { el } from "./dom.js";
 
-/** A spec for readers: fields that say nothing are left out. */
+/** A spec for readers: fields without a value are left out. */
 export const specText = (spec) => JSON.stringify(spec, (_, value) => value ?? undefined, 2);
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -73,7 +73,7 @@ export const localTime = (time) => {
   return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 };
 
-/** A <time> that says how long ago, and when, if asked. */
+/** A <time> that shows how long ago the time was; its title has the time itself. */
 export const timeAgo = (time) =>
   time
     ? el(

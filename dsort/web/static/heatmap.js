@@ -1,18 +1,19 @@
-/* The picture that says whether a shuffle is one: how many records each output shard has of each
-   input shard, before and after, in the cells that the test compares. Colour is how far a count is
-   from what an even spread would put there, so an even shuffle has next to none. */
+/* The picture of mixing: how many records of each input shard each output shard has, before and
+   after, in the cells that the test compares. The colour of a cell is the distance of its count
+   from an even spread, so an even shuffle has almost no colour. */
 import { el, foldedTable, isDark, numberCell, onTheme } from "./dom.js";
 import { countText, numberText } from "./format.js";
 
-// From far too few over as expected to far too many: orange and blue can be told apart by
-// nearly all readers. What is as expected has the colour of the card.
+// Colours from far too few records to far too many: nearly all readers can distinguish orange from
+// blue. An expected count has the colour of the card.
 const RAMPS = {
   dark: ["#ffb066", "#c97a34", "#6e4a2b", "#22272c", "#28566a", "#3f9dbf", "#8adcf7"],
   light: ["#8f3f00", "#d07a2d", "#f0c79b", "#f3f5f6", "#a9cfdd", "#3a88a8", "#0c4a63"],
 };
-const CHANCE = 3; // standard deviations: chance makes less in nearly all cells
-/* From which deviation on a cell has half of the colour, and how steeply it comes. Where chance
-   explains all of it, next to nothing is coloured; else small deviations of many cells show. */
+const CHANCE = 3; // standard deviations: by chance, nearly all cells have less
+/* `half`: the deviation with half of the colour; `power`: how steeply the colour rises. CALM, if
+   chance explains the deviations, colours almost no cell; KEEN shows small deviations of many
+   cells. */
 const CALM = { half: 5, power: 4 };
 const KEEN = { half: 2, power: 2 };
 const shadesOf = (mixing) => (mixing.verdict === "uneven" ? KEEN : CALM);
@@ -26,7 +27,8 @@ function colourAt(position, ramp) {
   return from.map((value, i) => value + (to[i] - value) * (scaled - low));
 }
 
-/** Where a deviation lies: 0.5 for none, 0 and 1 far off. */
+/** The position of a deviation on the scale of colours: 0.5 for no deviation, 0 and 1 for the
+    largest. */
 const positionOf = (deviation, { half, power }) => {
   const size = (Math.abs(deviation) / half) ** power;
   return 0.5 + 0.5 * Math.sign(deviation) * (size === Infinity ? 1 : size / (1 + size));
@@ -49,7 +51,7 @@ function painted(canvas, positions) {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-/** What an even spread of each cell's row and column would put there. */
+/** The count of each cell in an even spread of its row and column. */
 function expectedOf(counts) {
   const rows = counts.map(sum);
   const columns = counts[0].map((_, c) => sum(counts.map((row) => row[c])));
@@ -62,8 +64,8 @@ const span = ([first, last]) =>
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/* One picture: `counts` by input (rows) and output (columns). A cell is described when the pointer
-   is on it, or arrow keys have led there. */
+/* One picture: `counts` by input (rows) and output (columns). The cell under the pointer, or under
+   the cursor of the arrow keys, is described. */
 class Picture {
   constructor(title, counts, mixing, words) {
     Object.assign(this, { title, counts, mixing, words, at: null });
@@ -215,8 +217,8 @@ const chance = (p) =>
 
 const verdictOf = (mixing) => VERDICTS[mixing.verdict] || ["·", mixing.verdict, mixing.verdict];
 
-/** The verdict in a word, and the figure that it rests on: for the strip of figures. `link`:
-    where there is more of it. */
+/** For the strip of figures: the verdict in a word, and the figure behind the verdict. `link`: the
+    address of the picture. */
 export const mixingTile = (mixing, link) => {
   const [mark, , word] = verdictOf(mixing);
   const figure = mixing.degrees_of_freedom && Number.isFinite(mixing.p_value);
@@ -231,8 +233,8 @@ export const mixingTile = (mixing, link) => {
   ];
 };
 
-/** Before and after side by side. `isShuffle`: it was to be one, so there is a verdict, with its
-    p value and the limit of that. */
+/** Before and after side by side. `isShuffle`: the job is a shuffle, so the figure has a verdict,
+    with the p value and its limit. */
 export const mixingFigure = (mixing, isShuffle) => {
   const [mark, verdict] = verdictOf(mixing);
   const figure = mixing.degrees_of_freedom > 0 && Number.isFinite(mixing.p_value);
@@ -250,8 +252,8 @@ export const mixingFigure = (mixing, isShuffle) => {
     cells &&
       el(
         "div.pair",
-        new Picture("Before", cells.before, mixing, "As the records came in.").element(),
-        new Picture("After", cells.counts, mixing, "As they were written.").element(),
+        new Picture("Before", cells.before, mixing, "As the records were read.").element(),
+        new Picture("After", cells.counts, mixing, "As the records were written.").element(),
       ),
     cells && scale(shadesOf(mixing)),
     cells &&

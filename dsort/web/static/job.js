@@ -1,5 +1,5 @@
 /* Draws one job: renderJob(element, page, options), where page is the answer of
-   /v1/jobs/ID/page. It sends no requests, so that it also draws the report that is one file. */
+   /v1/jobs/ID/page. This file sends no requests, so it also draws the report that is one file. */
 import { allPhases, phaseBar, PHASES, throughputChart } from "./chart.js";
 import { el, figureTable, numberCell, redraw } from "./dom.js";
 import {
@@ -23,10 +23,10 @@ const ENDED = new Set(["finished", "failed", "stopped"]);
 
 export const hasEnded = (job) => ENDED.has(job.state);
 
-/** Whether a job writes a view: places in its inputs, and no shards. */
+/** Whether a job writes a view: ranges of its inputs in place of shards. */
 export const isView = (job) => job.spec?.output === "view";
 
-/** How long a job took, or takes so far, in seconds; null where that is not known. */
+/** How long a job took, or takes so far, in seconds; null if the time is unknown. */
 export const jobSeconds = (page) => {
   const { started_at: from, ended_at: to } = page.job;
   if (from) return Math.max(0, secondsBetween(from, to));
@@ -65,7 +65,8 @@ const section = (key, title, ...content) =>
     content,
   );
 
-/* Each part: its key, what of the page it shows (drawn again only if that changes), and how. */
+/* Each part of the page: its key, the values that it shows (the part is drawn again only if they
+   change), and the function that draws it. */
 const PARTS = [
   [
     "head",
@@ -120,9 +121,9 @@ const PARTS = [
 
 /** Draw `page` into `element`; gives back {update(page), parts}. `options.actions`: an element
     with buttons beside the title; `options.log`: an element with the log; `options.after`:
-    elements that come last; `options.parts`: the keys of those to draw, if not all;
-    `options.partLink(key)`: the address of a part; `options.shardLink(name)`: that of a shard of
-    the output; `options.records(job)`: an element with the records of a view. */
+    elements that come last; `options.parts`: the keys of the parts to draw, if not all;
+    `options.partLink(key)`: the address of a part; `options.shardLink(name)`: the address of an
+    output shard; `options.records(job)`: an element with the records of a view. */
 export const renderJob = (element, page, options = {}) => {
   const parts = PARTS.filter(([key]) => !options.parts || options.parts.includes(key));
   const places = new Map(parts.map(([key]) => [key, el("div", { class: `place place-${key}` })]));
@@ -241,16 +242,16 @@ function tilesPart(page, options) {
       Number.isFinite(result.scratch_bytes) && `${bytesText(result.scratch_bytes)} of scratch`,
     ),
   ].filter(Boolean);
-  return all.length > 1 && el("dl.tiles", all); // one alone is among the facts
+  return all.length > 1 && el("dl.tiles", all); // a single tile is shown among the facts
 }
 
-/** The kind of the algorithm, or "" where that is not known. */
+/** The kind of the algorithm, or "" if it is unknown. */
 const kindOf = (page) => page.job.spec?.algorithm?.kind || "";
 const isShuffle = (page) => kindOf(page) === "shuffle";
 const ORDERS = { none: "as it came in", alphanumeric: "by record key", content: "by content" };
 const MOVEMENTS = { map: "directly", spill: "through scratch" };
 
-/** Where records went: of no interest if they were to stay in their order. */
+/** The picture of mixing; none if the job keeps the order of records. */
 function mixingPart(page) {
   if (kindOf(page) === "none") return null;
   if (page.mixing && (page.mixing.cells || isShuffle(page))) {
@@ -263,7 +264,7 @@ function mixingPart(page) {
     "Is it a shuffle?",
     el(
       "p.quiet",
-      "There is no picture of this job: its result does not say which record went where.",
+      "This job has no picture: its result does not record where each record went.",
     ),
   );
 }
@@ -313,7 +314,7 @@ function viewPart(page, { records }) {
   return section("view", "View", viewFacts(page), records?.(job));
 }
 
-/** What each of several outputs gets. */
+/** The records and shards of each of several outputs. */
 function outputsPart(page) {
   const all = page.job.result?.outputs || [];
   if (!all.length) return null;

@@ -1,4 +1,4 @@
-/* The columns of the list of jobs, and what the list can be sorted by. */
+/* The columns of the list of jobs, and the sort by each column. */
 import { el } from "./dom.js";
 import { secondsBetween } from "./format.js";
 
@@ -6,7 +6,7 @@ import { secondsBetween } from "./format.js";
 export const listSeconds = ({ state, started_at: from, ended_at: to }) =>
   from && (to || state === "running") ? Math.max(0, secondsBetween(from, to)) : null;
 
-/** {bytes, records} of a job's input, as far as its phases have told. */
+/** {bytes, records} of a job's input, as far as its phases have reported them. */
 export const jobSize = (job) => {
   const told = Object.fromEntries((job.phases || []).map((phase) => [phase.phase, phase]));
   const { resolve, extract } = told;
@@ -17,7 +17,8 @@ const byText = (key) => (a, b) => key(a).localeCompare(key(b), "en", { numeric: 
 const byNumber = (key) => (a, b) => (key(a) ?? -1) - (key(b) ?? -1);
 const STATES = ["running", "queued", "failed", "stopped", "finished"];
 
-/* Its name, the class of its cells, and what puts it in order; `down`: the greatest first. */
+/* Columns: name, class of the cells, and comparison; `down`: the first sort has the greatest on
+   top. */
 const COLUMNS = [
   { name: "Job", key: "job", compare: byText((job) => job.description || job.job_id) },
   { name: "State", key: "state", compare: byNumber((job) => STATES.indexOf(job.state)) },
@@ -29,8 +30,8 @@ const COLUMNS = [
   { name: "Actions" },
 ];
 
-/** Jobs in the order of `sort`: a column's key, with "-" before it for the greatest first; or as
-    they come, newest first. */
+/** Jobs in the order of `sort`: a column's key, with "-" before it for the greatest first;
+    otherwise newest first, as received. */
 export const sortedJobs = (jobs, sort) => {
   const column = COLUMNS.find(({ key }) => key && key === sort.replace("-", ""));
   if (!column) return jobs;
@@ -38,7 +39,8 @@ export const sortedJobs = (jobs, sort) => {
   return [...jobs].sort((a, b) => sign * column.compare(a, b));
 };
 
-/** The head of the list: {element, draw(sort)}; `sortBy(sort)` is called when one is chosen. */
+/** The head of the list: {element, draw(sort)}; `sortBy(sort)` is called when the reader chooses a
+    sort. */
 export const jobHeads = (sortBy) => {
   let current = "";
   const next = ({ key, down }) => {

@@ -37,9 +37,9 @@ class JobList {
     this.filter = { state: "", owner: "", label: "", text: "", kind: "", schedule: "" };
     Object.assign(this.filter, { cursor: "" }, Object.fromEntries(query));
     this.sort = this.filter.sort || "";
-    delete this.filter.sort; // the service gives the newest first, always
+    delete this.filter.sort; // the service always returns the newest first
     this.heads = jobHeads((sort) => this.sortBy(sort));
-    this.newer = []; // cursors of the newer pages, so that one can go back
+    this.newer = []; // cursors of the newer pages, for the way back
     this.rows = new Map();
     this.body = el("tbody");
     this.table = el(
@@ -50,7 +50,7 @@ class JobList {
       this.body,
     );
     this.said = el("p.sr", { role: "status" });
-    this.empty = el("div.empty", waiting("Asking for the jobs …"));
+    this.empty = el("div.empty", waiting("Loading the jobs …"));
     this.pager = el("nav.pager", { "aria-label": "more jobs" });
     this.bar = jobFilters(this.filter, (change) => this.change(change));
   }
@@ -70,9 +70,9 @@ class JobList {
     );
   }
 
-  /** Ask for the jobs, and show them. */
+  /** Load the jobs, and show them. */
   async look() {
-    if (document.querySelector("dialog[open]")) return; // what it is about stays where it is
+    if (document.querySelector("dialog[open]")) return; // the dialog's row stays in its place
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
     const wanted = { ...this.filter, limit: PAGE };
@@ -87,7 +87,7 @@ class JobList {
     }
   }
 
-  /** Look for other jobs; the address says which. */
+  /** Change the filter, and load the jobs. The address has the filter, too. */
   change(change) {
     if (!("cursor" in change)) this.newer.length = 0;
     Object.assign(this.filter, { cursor: "" }, change);
@@ -96,7 +96,7 @@ class JobList {
     return this.look();
   }
 
-  /** Put the jobs that are here into another order. */
+  /** Sort the jobs of this page anew. */
   sortBy(sort) {
     this.sort = sort;
     this.address();
@@ -147,7 +147,7 @@ class JobList {
   drawPager(next) {
     const { cursor } = this.filter;
     const drawn = `${cursor} ${next} ${this.sort}`;
-    if (this.pager.dataset.drawn === drawn) return; // focus stays
+    if (this.pager.dataset.drawn === drawn) return; // the focus stays
     this.pager.dataset.drawn = drawn;
     this.pager.hidden = !cursor && !next;
     const back = () => this.change({ cursor: this.newer.pop() || "" });
@@ -169,7 +169,7 @@ class JobList {
       const all = () => this.change(none);
       return el(
         "p",
-        "No jobs like that. ",
+        "No jobs fit this filter. ",
         el("button", { type: "button", onclick: all }, "Show all"),
       );
     }
@@ -224,7 +224,7 @@ function whatJob(job) {
   ];
 }
 
-/** From which bucket to which, each by the end of its address: that is what tells them apart. */
+/** Input and output bucket, each by the end of its address: the beginnings are often equal. */
 const datasets = (job) =>
   el(
     "span.datasets",

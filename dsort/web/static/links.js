@@ -1,7 +1,7 @@
-/* Addresses: of pages, and of what REST has. */
+/* Addresses of pages, and paths of REST. */
 const part = encodeURIComponent;
 
-/** `#/jobs/<id>` of a job, and of a part of its page; its REST path. */
+/** The address `#/jobs/<id>` of a job, the address of a part of its page, and its REST path. */
 export const jobLink = (jobId) => `#/jobs/${part(jobId)}`;
 export const partLink = (jobId, key) => `${jobLink(jobId)}?part=${key}`;
 export const jobPath = (jobId, rest = "") => `/v1/jobs/${part(jobId)}${rest}`;
@@ -24,5 +24,5 @@ export const dataPath = (kind, bucket, shard) => {
 /** The buckets of a job's input or output: a text with several of them. */
 export const bucketsOf = (uris) => (uris || "").split(", ").filter(Boolean);
 
-/** A bucket by the end of its address: that is what tells buckets apart. */
+/** A bucket by the end of its address, because the beginnings are often equal. */
 export const shortBucket = (uri) => uri.replace(/^file:\/\/.*\/(?=[^/]+\/*$)/, "");

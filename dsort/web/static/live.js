@@ -1,4 +1,4 @@
-/* The page of one job while the service has it: what job.js draws, kept up to date by events. */
+/* The page of one job at the service: job.js draws the page, and events update it. */
 import { jobActions } from "./actions.js";
 import { api, follow, Unreachable } from "./api.js";
 import { PHASES } from "./chart.js";
@@ -15,10 +15,10 @@ const POINTS_MAX = 240;
 const TURNS = new Set(["state", "started", "phase", "end"]);
 const REDRAW_MS = 100;
 const AGAIN_MS = 2000;
-const SETTLE_MS = 250; // events come in bunches; the page is asked for once after them
+const SETTLE_MS = 250; // events come in groups; the page is loaded once after each group
 
 export const jobView = async (root, { name: jobId, query, signal }) => {
-  put(root, waiting("Asking for the job …"));
+  put(root, waiting("Loading the job …"));
   const live = new LiveJob(root, jobId, signal);
   await live.refresh();
   live.view?.places.get(query.get("part"))?.scrollIntoView();
@@ -37,7 +37,7 @@ class LiveJob {
     this.redraw = debounce(REDRAW_MS, () => !signal.aborted && this.view && this.show());
   }
 
-  /** Ask for the whole page, show it, and follow the job unless it is over. */
+  /** Load the whole page, show it, and follow the job unless the job is over. */
   async refresh() {
     try {
       this.page = await api.get(jobPath(this.jobId, "/page"), null, this.signal);
@@ -116,7 +116,8 @@ class LiveJob {
 /** The bucket that a job writes to; "" if there are several. */
 const outputBucket = (job) => (/, /.test(job.output_uri || "") ? "" : job.output_uri || "");
 
-/* The state that the events have built so far. They are sent from the beginning, so none is missing. */
+/* The state that follows from all events so far. The service sends events from the first on, so no
+   event is missing. */
 function newLive() {
   const live = {};
   const begin = () =>
@@ -143,7 +144,8 @@ function newLive() {
   return live;
 }
 
-/** Events are sent from the beginning: for a moment they are behind what the page knows. */
+/** Whether the progress of the events is newer than that of the page. The service sends events from
+    the first on, so for a moment they are older than the page. */
 function isNewer(progress, known) {
   if (!progress || !known) return Boolean(progress);
   const [at, knownAt] = [progress, known].map(({ phase }) => PHASES.indexOf(phase));
@@ -163,7 +165,7 @@ function withLive(page, live) {
   return { ...page, job, phases, timeline, warnings: [...(page.warnings || []), ...warnings] };
 }
 
-/** An event says what is done; how far that is, and how long it still takes, follows. */
+/** Adds to the progress of an event the completed share and the remaining time. */
 function withRest(progress) {
   const { bytes_total: total, bytes_done: done, bytes_per_s: rate } = progress;
   const share =
@@ -177,7 +179,7 @@ function withRest(progress) {
   return { ...progress, share, left_s: left };
 }
 
-/** What comes next: the likely step first, and it stands out. */
+/** Buttons for the next steps. The most likely step is first, and stands out. */
 function nextSteps(job, done) {
   const from = `?from=${encodeURIComponent(job.job_id)}`;
   const link = (href, words, kind = "") => el("a", { class: `button ${kind}`, href }, words);

@@ -1,4 +1,4 @@
-/* The log of a job: what is new is asked for, and added at the end. */
+/* The log of a job: new lines are loaded, and added at the end. */
 import { api } from "./api.js";
 import { searchInput } from "./dialogs.js";
 import { debounce, el } from "./dom.js";
@@ -12,14 +12,14 @@ const LINES_MAX = 20000;
 export const logCard = (jobId, signal) => {
   const text = el("pre.text.log", { tabindex: 0, "aria-label": "log" });
   const follows = el("input", { type: "checkbox", checked: true });
-  const search = searchInput("Part of a line", "Only lines of the log with this in them");
+  const search = searchInput("Part of a line", "Only lines of the log that contain this");
   const said = el("span.quiet", { role: "status" });
   const details = el(
     "details",
     el(
       "summary",
       el("h2", { id: "part-log" }, "Log"),
-      el("span", "what happened, and what the job's process wrote"),
+      el("span", "events, and the lines that the job's process wrote"),
     ),
     el("div.bar-above", search, el("label.check", follows, "Follow the end"), said),
     text,
@@ -34,7 +34,7 @@ export const logCard = (jobId, signal) => {
     if (follows.checked) text.scrollTop = text.scrollHeight;
   };
   const load = async () => {
-    if (asking) return; // the next event asks again
+    if (asking) return; // the next event loads again
     asking = true;
     try {
       const path = `${jobPath(jobId, "/log")}?after=${after}`;

@@ -1,5 +1,5 @@
-/* One member of a record, shown: pictures decoded by the browser, JSON and text folded, the rest as
-   bytes. Whatever a shard holds comes in as text, or as pixels: nothing of it is HTML. */
+/* Shows one member of a record: the browser decodes pictures; JSON and text are folded; all else is
+   shown as bytes. All content of a shard becomes text or pixels, and none of it HTML. */
 import { api } from "./api.js";
 import { noteError, saveBlob, showDialog, workButton } from "./dialogs.js";
 import { el, fromJson, put } from "./dom.js";
@@ -8,7 +8,7 @@ import { dataPath, shardLink } from "./links.js";
 
 const SMALL = 224; // pixels of the longer side
 const LARGE = 1600;
-const LOADED_MAX = 4 << 20; // a larger picture is loaded when it is asked for
+const LOADED_MAX = 4 << 20; // a larger picture is loaded on request
 const NODES_MAX = 400;
 const LINE = 96;
 const SHORT = 240;
@@ -59,7 +59,7 @@ function shownMember(member, place) {
 
 function content(member, place) {
   if (member.kind === "image") return picture(member, place);
-  if (member.kind === "audio") return note("A sound: save it to hear it.");
+  if (member.kind === "audio") return note("A sound: save the file to hear it.");
   if (member.kind === "json") return asJson(member);
   if (member.kind === "text") return asText(member.text || "", member.size_bytes, "text");
   return asBytes(member);
@@ -67,11 +67,11 @@ function content(member, place) {
 
 const note = (text) => el("p.quiet", text);
 
-/** Its bytes, as a blob of this type. */
+/** The bytes of a member, as a blob of `type`. */
 const bytesOf = ({ bucket, shard, number, at }, type) =>
   api.blob(dataPath("members", bucket, shard), { number, member: at }, type);
 
-/** A button that saves the member as a file: with its name, whatever the browser makes of it. */
+/** A button that saves the member as a file of its name, and with a type that no browser opens. */
 function saving({ name }, place) {
   const save = async () =>
     saveBlob(await bytesOf(place, "application/octet-stream"), name.split("/").pop());
@@ -101,7 +101,7 @@ function picture(member, place) {
       const button = { type: "button", "aria-label": label, onclick: open };
       put(box, el("button.plain", button, canvas));
     } catch (error) {
-      put(box, note(error.problem ? error.message : "The browser cannot decode it."));
+      put(box, note(error.problem ? error.message : "The browser cannot decode the picture."));
     }
   };
   if (loadsAtOnce(member)) draw();
@@ -112,7 +112,7 @@ function picture(member, place) {
   return box;
 }
 
-/** A small picture, or the words that stand for one. */
+/** A small picture, or words in place of a picture. */
 export const thumbnail = (member, place) => {
   const box = el("span.thumb");
   const draw = async () => put(box, await drawn(await blobOf(member, place), member, SMALL));

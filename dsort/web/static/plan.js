@@ -1,4 +1,5 @@
-/* What a job would do: a plan is a job that writes nothing; it is waited for, and then shown. */
+/* The plan of a job. A plan is a job that writes nothing: the page waits for its end, then shows
+   its report. */
 import { api, follow } from "./api.js";
 import { el, put } from "./dom.js";
 import { hasEnded, renderJob } from "./job.js";
@@ -15,7 +16,7 @@ const NOTHING_YET = {
   mixing: null,
 };
 
-/** Show the plan `job` in `place` once it is there, and how far it is until then. */
+/** Show the plan `job` in `place` when it has ended, and its progress until then. */
 export const showPlan = async (job, place, signal) => {
   const body = el("div");
   const link = el("a", { href: jobLink(job.job_id) }, job.job_id);

@@ -1,8 +1,8 @@
-/* Errors, as a box: of the service's page, and of the report that is one file. */
+/* Boxes with errors, for the service's page and for the report that is one file. */
 import { el, withCode } from "./dom.js";
 
-/** What an error says, in the terms of where it is shown: those of the command line in a report
-    that is one file; the service's page puts its own here. */
+/** `own` words the text of an error for its place: a report that is one file keeps the words of the
+    command line; the service's page replaces the function. */
 export const terms = { own: (text) => text };
 export const ownTerms = (text) => terms.own(text);
 
@@ -16,8 +16,8 @@ const oneOfSeveral = (each) =>
     each.hint && [" ", el("span.hint", worded(each.hint))],
   );
 
-/** An error: what, and what would help. `wanted`: a reader asked for it; `titled`: its title stands
-    in the box. */
+/** A box with an error and its hint. `wanted`: the reader's action caused the error; `titled`: the
+    box has the error's title. */
 export const problemBox = (problem, { wanted = false, titled = true } = {}) =>
   el(
     "div.problem",

@@ -1,4 +1,4 @@
-/* The records of one shard: listed, and one of them shown. */
+/* The list of the records of one shard, and one of the records. */
 import { api } from "./api.js";
 import { crumbs, noteError, searchInput, waiting } from "./dialogs.js";
 import { el, figureTable, numberCell, put } from "./dom.js";
@@ -15,7 +15,7 @@ const WANTED = 10;
 const MEMBERS_NAMED = 6;
 const HEADS = [["Number", "num"], "Key", "Members", ["Size", "num"]];
 
-/** Show a shard in `root`; with `record` in the query that record, too. */
+/** Show a shard in `root`. If the query has `record`, show this record, too. */
 export const showShard = async (root, { bucket, shard, query, signal }) => {
   const list = new RecordList(root, bucket, shard, signal);
   await list.look();
@@ -29,7 +29,7 @@ class RecordList {
     const table = figureTable("records of the shard", HEADS, [], "record-list");
     this.body = table.querySelector("tbody");
     this.said = el("span.quiet", { role: "status" });
-    this.search = searchInput("Part of a key", "Only records with this in their keys");
+    this.search = searchInput("Part of a key", "Only records whose keys contain this");
     const find = (text) => this.move({ text, first: 0, earlier: [] });
     const soon = whenItRests(REST_MS, find, signal);
     this.search.addEventListener("input", () => soon(this.search.value.trim()));
@@ -111,7 +111,7 @@ class RecordList {
   async show(number) {
     const { bucket, shard } = this;
     history.replaceState(null, "", shardLink(bucket, shard, { record: number }));
-    put(this.one, waiting("Asking for the record …"));
+    put(this.one, waiting("Loading the record …"));
     try {
       const { records, total } = await this.samples({ number });
       const step = (to, words) => {

@@ -1,4 +1,4 @@
-/* Records drawn at random, as a grid: the first picture of each, and the first lines of its text. */
+/* A grid of random records: the first picture of each record, and the first lines of its text. */
 import { waiting } from "./dialogs.js";
 import { el, put } from "./dom.js";
 import { bytesText, countText } from "./format.js";
@@ -6,7 +6,7 @@ import { shardLink } from "./links.js";
 import { firstWords, thumbnail } from "./members.js";
 import { problemBox } from "./problems.js";
 
-/** One record: a link to all of it. */
+/** The card of one record, which is a link to the whole record. */
 function sampleCard(record, bucket, shard) {
   const { members, key, number } = record;
   const image = members.find(({ kind, problem }) => kind === "image" && !problem);
@@ -22,7 +22,7 @@ function sampleCard(record, bucket, shard) {
   );
 }
 
-/** `{button, place}`: ten random records, others each time. `draw(seed)` gives [[record, shard]]. */
+/** `{button, place}`: ten new random records each time. `draw(seed)` gives [[record, shard]]. */
 export const randomRecords = ({ bucket, draw, signal }) => {
   const place = el("div.drawn", { "aria-live": "polite" });
   const run = async () => {

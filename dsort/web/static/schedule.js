@@ -1,4 +1,4 @@
-/* The page of one schedule, and what may be done with schedules. */
+/* The page of one schedule, and the actions of schedules. */
 import { actionButton } from "./actions.js";
 import { api, every, Unreachable } from "./api.js";
 import { ask, crumbs, notify, problemPage, waiting } from "./dialogs.js";
@@ -15,7 +15,7 @@ import { durationTrend } from "./trend.js";
 const LOOK_MS = 5000;
 const RUNS = 50;
 
-/** Buttons for what may be done with `schedule`; `done(key)` is called after each. */
+/** Buttons for the actions that `schedule` allows. `done(key)` is called after each action. */
 export const scheduleActions = (schedule, done, whole) => {
   if (!mayChange(schedule.owner)) return [];
   const act = (key, name, work) => actionButton({ key, name, of: schedule.name, work, done });
@@ -26,7 +26,7 @@ export const scheduleActions = (schedule, done, whole) => {
   const remove = async () => {
     const answer = await ask({
       title: `Remove the schedule ${schedule.name}?`,
-      text: "Its history goes; jobs that it made, and their output, stay.",
+      text: "Its history is removed. The jobs that it made, and their outputs, stay.",
       yes: "Remove it",
       danger: true,
     });
@@ -67,7 +67,7 @@ export const scheduleActions = (schedule, done, whole) => {
 
 const HEADS = ["Due", "Result", "Job", ["Took", "num"], "Reason"];
 
-/** A moment by the clock of the schedule, and by that of the reader. */
+/** A moment in the schedule's time zone; the title has it in the reader's time zone. */
 const clockOf = (schedule, time) =>
   el("time", { datetime: time, title: `${localTime(time)} here` }, inZone(time, schedule.timezone));
 
@@ -107,13 +107,13 @@ function runsCard(schedule, runs) {
     durationTrend(runs),
     runs.length
       ? figureTable(caption, HEADS, rows, "runs stacked")
-      : el("p.quiet", "It has not run yet."),
+      : el("p.quiet", "The schedule has not run yet."),
     el("p.more", all),
   );
 }
 
 export const scheduleView = async (root, { name, query, signal }) => {
-  put(root, waiting("Asking for the schedule …"));
+  put(root, waiting("Loading the schedule …"));
   if (query.get("edit") && maySubmit()) {
     const from = await api.get(schedulePath(name), null, signal);
     const back = () => (location.hash = scheduleLink(name));
@@ -179,8 +179,8 @@ function scheduleHead(schedule, done) {
 }
 
 const CATCH_UP = {
-  none: "nothing is made up",
-  last: "the last missed run is made up",
+  none: "missed runs get no job",
+  last: "the last missed run gets a job",
 };
 const OVERLAP = {
   skip: "skipped while an earlier job runs",
@@ -237,5 +237,5 @@ const scheduleNext = (schedule) =>
     el("p.more.quiet", `by the clock of ${schedule.timezone}`),
     schedule.next_seed !== null &&
       schedule.next_seed !== undefined &&
-      el("p.quiet", "seed of the next one: ", el("code", `${schedule.next_seed}`)),
+      el("p.quiet", "seed of the next run: ", el("code", `${schedule.next_seed}`)),
   );

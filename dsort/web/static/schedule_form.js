@@ -17,11 +17,11 @@ algorithm:
 `;
 const PLACEHOLDERS =
   "In names, prefixes, seed and description, {{date}} is the date of the run, {{run_id}} its " +
-  "due time and {{epoch}} how many jobs there were before.";
-const CATCH_UP = { none: "make up nothing", last: "make up the last one" };
+  "due time, and {{epoch}} the number of earlier jobs.";
+const CATCH_UP = { none: "make no job", last: "make a job for the last run" };
 const OVERLAP = {
-  skip: "skip the new one",
-  replace: "stop the earlier one",
+  skip: "skip the new job",
+  replace: "stop the earlier job",
 };
 const TIMING = ["cron", "every", "timezone", "start_at", "end_at"];
 const REST_MS = 300;
@@ -51,8 +51,8 @@ const FIELDS = [
   ["description", "Description", {}],
 ];
 
-/** Draw the form into `place`. `from`: what to begin with; `replaces`: the name of the schedule
-    that is changed; `saved(name)` and `cancel()` are called at the end. */
+/** Draw the form into `place`. `from`: the definition to begin with; `replaces`: the name of the
+    schedule that is changed; `saved(name)` and `cancel()` are called at the end. */
 export const scheduleForm = (place, options) => new ScheduleForm(options).put(place);
 
 /** A definition as the fields show it. */
@@ -80,7 +80,8 @@ function asYaml(definition, spec) {
   return `${["spec:", ...lines.map((line) => `  ${line}`), ...fields].join("\n")}\n`;
 }
 
-/* A problem of the spec, as if that had been sent alone: not below `spec:`, nor indented. */
+/* A problem of the spec with the path and line that it has in the editor, where the spec is not
+   below `spec:` and not indented. */
 function ofSpec(problem) {
   const message = problem.message.replace(
     /\bline (\d+), column (\d+)/,
@@ -126,13 +127,13 @@ class ScheduleForm {
     return textInput(name, { value: value ?? "", readonly, ...kind });
   }
 
-  /** Say beside a field what is wrong with it; nothing, once it is being mended. */
+  /** Show a problem beside its field; the text disappears when the reader changes the field. */
   tell(name, words) {
     this.wrong[name].textContent = words;
     this.wrong[name].parentElement.classList.toggle("bad-field", Boolean(words));
   }
 
-  /* A schedule has one of them: what is written in one empties the other. */
+  /* A schedule has either `cron` or `every`: a text in one field empties the other. */
   oneOf(written, other) {
     this.inputs[written].addEventListener("input", () => {
       if (this.value(written)) this.inputs[other].value = "";
@@ -177,7 +178,7 @@ class ScheduleForm {
     this.look();
   }
 
-  /** Show when the schedule would be due; what is wrong with that is said when it is saved. */
+  /** Show when the schedule would be due. Errors are shown only when the schedule is saved. */
   async showNext(signal) {
     let shown = el("span.quiet", "–");
     try {
@@ -199,7 +200,7 @@ class ScheduleForm {
     return this.inputs[name].value.trim();
   }
 
-  /** The definition without its spec; what is wrong with it is for the service to say. */
+  /** The definition without its spec. The service checks it. */
   read() {
     const latest = this.value("latest");
     const definition = {
@@ -214,7 +215,7 @@ class ScheduleForm {
       latest: latest === "no" ? false : latest || true,
     };
     for (const name of ["on_success", "on_failure"]) {
-      if (this.from[name]) definition[name] = this.from[name]; // no field of the form shows them
+      if (this.from[name]) definition[name] = this.from[name]; // fields that the form does not show
     }
     for (const name of ["cron", "every", "start_at", "end_at", "description"]) {
       if (this.value(name)) definition[name] = this.value(name);

@@ -1,4 +1,4 @@
-/* When a schedule runs and with what result, in words. */
+/* The times and results of a schedule, in words. */
 import { el } from "./dom.js";
 import { agoText, localTime, stateChip, timeAgo } from "./format.js";
 import { jobLink, scheduleLink } from "./links.js";
@@ -10,7 +10,7 @@ const MONTHS =
     " ",
   );
 
-/** When a schedule runs, in words where its cron expression is a plain one. */
+/** The times of a schedule; a simple cron expression is put into words. */
 export const whenInWords = ({ cron, every }) => {
   if (every) return `every ${every}`;
   if (!cron) return "never by itself";
@@ -40,7 +40,7 @@ export const whenInWords = ({ cron, every }) => {
   return "by its cron expression";
 };
 
-/** The name of a schedule: a link with a mark, which no state has. */
+/** The name of a schedule: a link with a mark that no state has. */
 export const scheduleName = (name) =>
   el(
     "a.schedule-name",
@@ -66,9 +66,9 @@ export const pausedChip = ({ paused }) => {
   );
 };
 
-/** The next times, where the schedule's clock is and as how far away they are. */
+/** The next times, in the schedule's time zone, each with the time until then. */
 export const nextTimes = (schedule, most) => {
-  if (schedule.paused) return el("span.quiet", "none while it is paused");
+  if (schedule.paused) return el("span.quiet", "none while the schedule is paused");
   const times = (schedule.next_times || []).slice(0, most);
   if (!times.length) return el("span.quiet", "never again");
   return el(
@@ -106,13 +106,13 @@ export const inZone = (time, timeZone) => {
     );
     return `${day} ${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}`;
   } catch {
-    return localTime(time); // a zone that this browser does not know
+    return localTime(time); // a zone that this browser lacks
   }
 };
 
 const MARKS = { submitted: "✓", waiting: "○", skipped: "–", refused: "✕" };
 
-/** The result of a due time: how its job is, where it has one. */
+/** The result of a due time: the state of its job, or the outcome without a job. */
 export const outcomeChip = (run) => {
   if (run.job_state) {
     const chip = stateChip({ state: run.job_state });

@@ -24,7 +24,7 @@ export const schedulesView = async (root, { query, signal }) => {
   await every(LOOK_MS, () => list.look(), signal);
 };
 
-/** A job's own seed would give the same order each time. */
+/** A shuffle gets a new seed for each run, because the job's own seed would repeat its order. */
 function withFreshSeed(spec) {
   if (!spec.algorithm || spec.algorithm.kind !== "shuffle") return spec;
   return { ...spec, algorithm: { ...spec.algorithm, seed: "{{run_id}}" } };
@@ -41,7 +41,7 @@ class ScheduleList {
       tableHead(HEADS),
       this.body,
     );
-    this.empty = el("div.empty", waiting("Asking for the schedules …"));
+    this.empty = el("div.empty", waiting("Loading the schedules …"));
     this.form = el("div");
     const add = () => this.add({});
     this.opener = el("button.primary", { type: "button", onclick: add }, "Add a schedule");
@@ -57,7 +57,7 @@ class ScheduleList {
     );
   }
 
-  /** Show the form for a new one, beginning with what `from` says. */
+  /** Show the form for a new schedule, which begins with the definition `from`. */
   add(from) {
     this.opener.hidden = true;
     const cancel = () => {
@@ -69,7 +69,7 @@ class ScheduleList {
     scheduleForm(this.form, { from, signal: this.signal, cancel, saved });
   }
 
-  /** Ask for the schedules, and show them. */
+  /** Load the schedules, and show them. */
   async look() {
     try {
       const { schedules } = await api.get("/v1/schedules", null, this.signal);

@@ -1,9 +1,9 @@
-/* Who reads the page, what the reader may do, and the question for a token. */
+/* The reader of the page, the reader's rights, and the dialog for a token. */
 import { api, setToken } from "./api.js";
 import { ask } from "./dialogs.js";
 import { el, put } from "./dom.js";
 
-/** `who`: as /v1/whoami answers, or null. */
+/** `who`: the answer of /v1/whoami, or null. */
 export const session = { who: null };
 
 /** Whether the reader may change what `owner` owns. */
@@ -32,17 +32,17 @@ export const learnWho = async () => {
 };
 
 let asking = null; // one dialog, however many requests were refused at once
-let declined = false; // then nothing asks again until the reader wants to sign in
+let declined = false; // if true, the dialog opens only when the reader wants to sign in
 
-/** Ask for the token; true if one was given. `wanted`: the reader asked for the dialog. */
+/** Ask for the token; true if one was given. `wanted`: the reader opened the dialog. */
 export const askToken = (hadOne, wanted = false) => {
   if (declined && !wanted) return Promise.resolve(false);
   asking ??= ask({
     title: "Sign in",
     text:
-      (hadOne ? "The service does not know this token, or it has expired. " : "") +
-      "This service asks for a token, as `dsort token add` gives it. " +
-      "It is kept for this tab only.",
+      (hadOne ? "This token is unknown, or has expired. " : "") +
+      "This service needs a token, as `dsort token add` prints it. " +
+      "The token is kept for this tab only.",
     fields: [{ name: "token", label: "Token", type: "password", required: true }],
     yes: "Sign in",
   }).then(async (answer) => {

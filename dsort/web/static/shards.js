@@ -1,4 +1,5 @@
-/* Output shards: how their sizes are spread, and the figures of each; and the figures of a view. */
+/* Output shards: the spread of their sizes, and the figures of each shard. And the figures of a
+   view. */
 import { el, foldedTable, numberCell, svg } from "./dom.js";
 import { bytesText, countText, numberText } from "./format.js";
 
@@ -6,8 +7,8 @@ const SHARDS_AT_FIRST = 12;
 const COLUMNS = ["Shard", "Records", "Size"];
 const HISTOGRAM = { width: 380, height: 134, left: 30, bottom: 34, top: 8 };
 
-/** How sizes and numbers of records are spread, and the table of all. `linkOf(name)`: where a shard
-    can be looked into, if anywhere. */
+/** The spread of sizes and of numbers of records, and the table of all shards. `linkOf(name)`: the
+    address of a shard's records, or null. */
 export const shardFigures = (shardsOf, linkOf = () => null) => {
   const spreads = [
     spread("Size", shardsOf.sizes, bytesText, shardsOf.total),
@@ -16,7 +17,7 @@ export const shardFigures = (shardsOf, linkOf = () => null) => {
   return el("div.shards-part", el("div.spreads", spreads), shardTable(shardsOf, linkOf));
 };
 
-/** `values`: {smallest, median, largest, counts}, or null where they are not known. */
+/** `values`: {smallest, median, largest, counts}, or null if they are unknown. */
 function spread(title, values, show, total) {
   if (!values) return null;
   const { smallest, median, largest, counts } = values;
@@ -35,7 +36,7 @@ function spread(title, values, show, total) {
   );
 }
 
-/** The bars as figures. */
+/** The figures of the bars, as a table. */
 function spreadTable(title, { smallest, largest, counts }, show) {
   const edge = (i) => show(smallest + (i * (largest - smallest)) / counts.length);
   const row = (count, i) =>
@@ -49,7 +50,8 @@ function spreadTable(title, { smallest, largest, counts }, show) {
   return foldedTable(`${name} as a table`, name, heads, () => counts.map(row));
 }
 
-/** Bars of `counts` over an axis from one word to another. The figures are in the table. */
+/** Bars of `counts` over an axis whose ends are the texts `from` and `to`. The figures are in the
+    table. */
 function histogram(title, counts, from, to) {
   const { width, height, left, bottom, top } = HISTOGRAM;
   const [most, ground, wide] = [Math.max(...counts), height - bottom, width - left];
@@ -82,7 +84,7 @@ function histogram(title, counts, from, to) {
   );
 }
 
-/** A table that sorts by its columns. */
+/** A table of shards that sorts by its columns. */
 function shardTable(shardsOf, linkOf) {
   const { rows, total } = shardsOf;
   let [by, down, shown] = [null, false, SHARDS_AT_FIRST];
@@ -118,7 +120,7 @@ function shardTable(shardsOf, linkOf) {
       );
     } else if (rows.length < total) {
       const words = `The first ${numberText(rows.length)} of ${numberText(total)}; `;
-      more.append(el("span.quiet", words, "the manifest has them all."));
+      more.append(el("span.quiet", words, "the manifest has all."));
     }
   };
   draw();
@@ -142,7 +144,7 @@ function shardRow([name, records, bytes], [mostRecords, mostBytes], href) {
   );
 }
 
-/** What a view has, and of what. */
+/** The figures of a view, and of its inputs. */
 export function viewFacts({ job, inputs, shards }) {
   const result = job.result || {};
   const row = (name, value, more) => [

@@ -1,4 +1,4 @@
-/* Write a spec, see at once what is wrong with it, look at its plan, submit it. */
+/* The page for a spec: write it, see its problems at once, look at its plan, submit it. */
 import { api } from "./api.js";
 import { labelledField, noteError, notify, textInput, waiting } from "./dialogs.js";
 import { el, put } from "./dom.js";
@@ -13,7 +13,7 @@ const REST_MS = 300;
 const DRAFT = "dsort-draft";
 
 export const submitView = async (root, { query, signal }) => {
-  put(root, waiting("Asking for the fields of a spec …"));
+  put(root, waiting("Loading the fields of a spec …"));
   const asked = [api.get("/v1/schema", null, signal), firstText(query)];
   const [schema, text] = await Promise.all(asked);
   const form = new SubmitForm(schema, signal);
@@ -61,7 +61,7 @@ class SubmitForm {
       !maySubmit() &&
         el(
           "p.quiet",
-          "This token may look, but not submit: specs can be checked here all the same.",
+          "This token may not submit jobs. The page checks specs all the same.",
         ),
       el(
         "div.submit",
@@ -99,7 +99,7 @@ class SubmitForm {
     return button;
   }
 
-  /** Put `text` into the editor; `focus`: and the caret at its beginning. */
+  /** Put `text` into the editor. `focus`: also put the caret at the beginning of the text. */
   set(text, focus = false) {
     this.editor.set(text);
     this.changed(text);
@@ -111,11 +111,11 @@ class SubmitForm {
   changed(text) {
     sessionStorage.setItem(DRAFT, text);
     this.key = newKey();
-    this.tell(null, "Checking …"); // what is there now has not been looked at
+    this.tell(null, "Checking …"); // the present text is not checked yet
     this.checkSoon(text);
   }
 
-  /** `valid`: true, false, or null while it is not known. */
+  /** `valid`: true, false, or null before the check has ended. */
   tell(valid, words, items) {
     this.valid = valid && maySubmit();
     this.status.className = `state ${valid ? "ok" : valid === false ? "not-ok" : "quiet"}`;
@@ -163,12 +163,12 @@ class SubmitForm {
 
   async showPlan() {
     put(this.plan, waiting("Waiting for the plan …"));
-    const job = await this.post({ dry_run: "1" }, newKey()); // inputs may have changed since
+    const job = await this.post({ dry_run: "1" }, newKey()); // new inputs, new plan
     await showPlan(job, this.plan, this.signal);
   }
 
   async send() {
-    const job = await this.post({}, this.key); // pressed twice, it is one job
+    const job = await this.post({}, this.key); // the same key, so that two clicks make one job
     sessionStorage.removeItem(DRAFT);
     notify(`Submitted as ${job.job_id}.`);
     location.hash = jobLink(job.job_id);

@@ -1,7 +1,7 @@
-/* Errors are worded for users of the command line and of the service alike. Here they name what the
-   page has: its buttons, its lists, the fields of a spec. */
+/* The texts of errors are for users of the command line and of the service alike. Here they get the
+   words of the page: its buttons, its lists, the fields of a spec. */
 const TERMS = [
-  [/ \(--[a-z-]+\)/g, ""], // after the words that say the same
+  [/ \(--[a-z-]+\)/g, ""], // an option in brackets, after words with the same meaning
   [/ \((?:GET|POST|PUT|DELETE) \/v1\/[^)]*\)/g, ""],
   [/--overwrite\b/g, "overwrite: true in the spec"],
   [/`?dsort resume ([\w-]+)[^`]*`?/g, "Resume, on the page of job $1,"],
@@ -13,7 +13,8 @@ const TERMS = [
 const OPTION = /(?:^|\s)--[a-z]/;
 const OPERATOR = /operator|dsort serve/;
 
-/** What an error says, in terms of this page. Options that are left are the service's own. */
+/** The text of an error in the words of this page. Options that are left are options of `dsort
+    serve`. */
 export const pageTerms = (text) => {
   if (typeof text !== "string") return text;
   const own = TERMS.reduce((words, [pattern, term]) => words.replace(pattern, term), text);

@@ -1,6 +1,6 @@
 "use strict";
 
-// Before anything is drawn: light or dark, if the reader has chosen. The rest of the page is modules.
+// Sets the reader's choice of light or dark before anything is drawn. Modules would run too late.
 {
   const chosen = localStorage.getItem("dsort-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

@@ -8,7 +8,7 @@ import { timeAgo } from "./format.js";
 const DAY_S = 86400;
 const HEADS = ["Name", "Role", "May read", "May write", "Expires", ["Actions", "sr-head"]];
 const BUCKETS =
-  "URIs of buckets, or beginnings of URIs with * after each; * alone: all, nothing: no bucket";
+  "URIs of buckets, or beginnings of URIs with * after each; only *: all buckets; empty: no bucket";
 
 export const tokensView = async (root, { signal }) => {
   const list = el("div");
@@ -21,7 +21,7 @@ export const tokensView = async (root, { signal }) => {
   };
   const add = async (fields) => {
     const token = await api.post("/v1/tokens", fields);
-    const words = `The token of ${token.name}. It is shown now, and never again:`;
+    const words = `The token of ${token.name}. The page shows it only once:`;
     put(made, el("div.made", el("p", words), el("code.secret", token.token)));
     await look();
   };

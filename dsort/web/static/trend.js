@@ -1,4 +1,4 @@
-/* How long the runs of a schedule took, one beside the other: the oldest first. */
+/* A chart of the time that the runs of a schedule took, the oldest first. */
 import { clock, SECONDS, ticks } from "./chart.js";
 import { el, onSize, svg } from "./dom.js";
 import { countText, durationText, localTime } from "./format.js";
@@ -7,7 +7,7 @@ const HEIGHT = 150;
 const EDGE = { left: 62, right: 8, top: 10, bottom: 22 };
 const WIDEST = 80;
 
-/** `runs`: [{due_at, state, seconds}], the newest first; those without seconds did not run. */
+/** `runs`: [{due_at, state, seconds}], the newest first. Runs without seconds are left out. */
 export const durationTrend = (runs) => {
   const shown = runs.filter(({ seconds }) => Number.isFinite(seconds)).reverse();
   if (shown.length < 2) return null;

@@ -1,4 +1,4 @@
-/* The records of a view, with the places in input shards that have them, some at a time. */
+/* The records of a view, page by page, each with its places in input shards. */
 import { api } from "./api.js";
 import { noteError } from "./dialogs.js";
 import { el, figureTable, numberCell, put, redraw } from "./dom.js";
@@ -21,7 +21,7 @@ class ViewRecords {
   constructor(job, signal) {
     Object.assign(this, { job, signal, first: 0, earlier: [] });
     this.buckets = bucketsOf(job.input_uri);
-    this.said = el("p.quiet.num", { role: "status" }, "Asking …");
+    this.said = el("p.quiet.num", { role: "status" }, "Loading …");
     this.body = el("div");
     const title = el("h3", "In the order of the view");
     this.element = el("div.view-records", title, this.said, this.body);
@@ -85,7 +85,7 @@ class ViewRecords {
     );
   }
 
-  /** A shard, and the first byte of the record in it. */
+  /** A shard, and the offset of the record's first byte in the shard. */
   place({ shard, offset }) {
     const uri = decoded(shard);
     const bucket = this.buckets.find((each) => uri.startsWith(`${decoded(each)}/`));
@@ -98,7 +98,7 @@ class ViewRecords {
   }
 }
 
-/** A URI without %20 and the like; as it is, if it is no UTF-8. */
+/** A URI without %20 and the like; unchanged if the decoded URI is no UTF-8. */
 const decoded = (uri) => {
   try {
     return decodeURIComponent(uri);

@@ -244,7 +244,7 @@ def test_webdataset_and_jobs_get_what_an_admin_has_registered(
         monkeypatch.setenv("DSORT_SERVER", service.url)
         monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])
         refused = cli("transforms", "add", "louder", "-f", steps)
-        assert "this is for an admin" in refused.err
+        assert "the request needs an admin" in refused.err
         monkeypatch.setenv("DSORT_TOKEN", tokens["ada"])
         assert cli("transforms", "add", "louder", "-f", steps).out == "louder@1\n"
         monkeypatch.setenv("DSORT_TOKEN", tokens["ann"])

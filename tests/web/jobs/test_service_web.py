@@ -249,7 +249,7 @@ def test_a_running_job_is_stopped_from_the_list(place: Place, page: Page) -> Non
         row.locator("[data-state=stopped]").wait_for()
     assert row.get_by_role("button").all_inner_texts() == ["Resume", "Run again", "Remove"]
     page.get_by_role("button", name="failed", exact=True).click()
-    page.get_by_text("No jobs like that.").wait_for()
+    page.get_by_text("No jobs fit this filter.").wait_for()
     page.get_by_role("button", name="Show all").click()
     row.get_by_role("link", name="Not wanted any more").click()
     await_text(page, ".facts", "too <b>slow</b>")
@@ -360,7 +360,7 @@ def test_the_picture_can_be_read_without_a_mouse(page: Page, seen_job: dict[str,
         readout.inner_text()
     )
     before.press("ArrowUp")
-    assert readout.inner_text() == "As they were written."
+    assert readout.inner_text() == "As the records were written."
     page.get_by_text("Counts as a table: after").press("Enter")
     table = page.get_by_role("region", name="After: counts")
     table.wait_for()
@@ -419,7 +419,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_only(
     go(page, "#/jobs")
     page.get_by_label("Token").fill("dsort_no_such")
     page.get_by_role("button", name="Sign in", exact=True).last.click()
-    page.get_by_text("does not know this token").wait_for()
+    page.get_by_text("This token is unknown").wait_for()
     page.get_by_label("Token").fill(place.tokens["victor"])
     page.get_by_label("Token").press("Enter")
     page.locator("tr[data-job]").first.wait_for()

@@ -97,7 +97,7 @@ def test_who_has_no_token_signs_in_and_finds_the_service_empty(
         look_at(page, "sign-in", look)
         field.fill("dsort_no_such")
         field.press("Enter")
-        page.get_by_text("does not know this token").wait_for()
+        page.get_by_text("This token is unknown").wait_for()
         look_at(page, "sign-in-wrong-token", look)
         page.get_by_label("Token").fill(place.tokens["stranger"])
         page.get_by_label("Token").press("Enter")
@@ -329,7 +329,7 @@ def test_what_a_shard_holds_is_never_a_page(place: Gallery, page: Page) -> None:
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save").first.click()
     assert saved.value.suggested_filename.endswith(".html")
-    for words in ("Bytes: 89 50", "The browser cannot decode it."):
+    for words in ("Bytes: 89 50", "The browser cannot decode the picture."):
         page.get_by_role("button", name="Next →").first.click()
         await_text(page, ".record", words)
     assert page.title() == "Data · dsort"
@@ -416,7 +416,7 @@ def test_an_admin_makes_and_removes_tokens(place: Gallery, ada: Page) -> None:
 def test_the_page_of_tokens_is_for_admins(page: Page) -> None:
     assert page.get_by_role("link", name="Tokens").is_hidden()
     show(page, "#/tokens", ".problem")
-    await_text(page, ".problem", "this is for an admin")
+    await_text(page, ".problem", "the request needs an admin")
 
 
 # --- the list
