@@ -1,10 +1,10 @@
-"""What annotate.yaml has made of each record."""
+"""The function that annotate.yaml calls for each record."""
 
 import hashlib
 
 
 def annotated(sample):
-    """The sample, and what there is to say of its members."""
+    """The sample with one more member: the sizes and hashes of the others, as JSON."""
     members = {name: data for name, data in sample.items() if name != "__key__"}
     facts = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
