@@ -1,6 +1,6 @@
 """Jobs that amend a result: they add shards to it, or write some of its shards again without some
 records. The manifest of such a job lists the whole result. So readers see the result either as it
-was before the job, or as it is after it."""
+was before the job, or as it is after the job."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ DATABASE: Final = "index.sqlite"
 
 def load_base(job: Job) -> None:
     """Read the manifest of the result that the job amends. ``InputError`` if there is no such
-    result, or if the job cannot amend it; ``JobConflictError`` if there is a newer version of
-    it."""
+    result, or if the job cannot amend it; ``JobConflictError`` if another job has amended this
+    result."""
     amend, bucket = job.spec.amend, job.buckets.outputs
     assert amend
     try:
@@ -186,7 +186,7 @@ def _removed_bytes(job: Job) -> bytes:
 
 
 def _refuse_newer(job: Job) -> None:
-    """``JobConflictError`` if another job has amended the result, or is about to."""
+    """``JobConflictError`` if another job has amended the result, or has begun to amend it."""
     base = job.found.base
     bucket = job.buckets.outputs
     other = _claimed(bucket, amended_name(base.job_id))
@@ -391,7 +391,7 @@ def _reports(bucket: Bucket, jobs: set[str]) -> Iterator[str]:
             amend = content["resume"]["accepted"]["spec"]["amend"]
             is_of_result = amend["job"] in jobs
         except (LookupError, StorageError, TypeError):
-            continue  # the job amends nothing, or this is no report
+            continue  # the job amends nothing, or the object is no report
         if is_of_result:
             yield name
 

@@ -195,7 +195,7 @@ def commit(job: Job, plan: Plan, created: Created, digests: Mapping[int, str]) -
     if job.amends:
         refuse_lost_claim(job)
     job.attempt.lease.check()  # staging may take longer than the lease lasts
-    job.stop.raise_if_requested()  # the lease has checked for a request to stop
+    job.stop.raise_if_requested()  # the lease also checks for a request to stop
     transaction, given = transaction_of(job), cast(Sequence[Staged], shards)
     if _notes_replaced(job):
         receipts = {each.token: each.receipt for each in before}

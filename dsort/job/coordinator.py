@@ -121,7 +121,7 @@ def _run_on_shards(job: Job, plan: Plan, created: Created) -> None:
 
 
 def plan_job(job: Job, tally: Tally) -> JobReport:
-    """Resolve, extract and plan; write nothing to either bucket."""
+    """Resolve, extract and plan; write nothing to any bucket."""
     from dsort.job.setup.estimate import forecast_of  # only dry runs need it
 
     try:

@@ -215,8 +215,8 @@ def _readers(plan: Plan, runs: Sequence[Int64s]) -> Int64s:
 
 
 def runs_of_small(ordinals: Int64s, stored_bytes: Int64s, workers: int) -> list[Int64s]:
-    """Runs of mapped shards: one large shard, or several small ones. A task costs the coordinator
-    0.3 ms, for which its worker waits. Columns have shape ``(n,)``."""
+    """Runs of mapped shards: one large shard, or several small ones. A task takes 0.3 ms of the
+    coordinator's time, and the worker waits meanwhile. Columns have shape ``(n,)``."""
     total = int(stored_bytes.sum())
     together_bytes = min(TOGETHER_BYTES, total // (workers * SMALL_RUNS_A_WORKER))
     begins: list[int] = []

@@ -199,7 +199,7 @@ _BY_CONTENT = Search("same", by_content=True)
 
 
 def _find_duplicates(job: Job, extraction: Extraction, search: Search) -> list[DuplicatesDone]:
-    """Search by ranges of a hash, each small enough for one worker's memory."""
+    """Divide the search into ranges of a hash. Each range fits in one worker's memory."""
     records = sum(facts.records for facts in extraction.done.values())
     if not records:
         return []

@@ -193,7 +193,7 @@ class Extraction(Struct, eq=False):
             yield tasks[0] if len(tasks) == 1 else ExtractRunTask(tasks)
 
     def _task(self, ordinal: int, following: int) -> ExtractTask:
-        """The task that extracts a shard. ``following``: the shard that its worker gets next, -1 if
+        """The task that extracts a shard. ``following``: the next shard of the same worker, -1 if
         there is none."""
         shard = self.job.inputs[ordinal]
         xxh3, written_by = self.job.found.input_checksums.get(ordinal, ("", ""))

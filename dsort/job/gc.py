@@ -1,4 +1,4 @@
-"""Find and remove what dead jobs left behind.
+"""Finds and removes the files that dead jobs left behind.
 
 Files of running jobs, manifests, and reports of aborted jobs are not garbage.
 """
@@ -162,9 +162,9 @@ def tidy_finished(
     machine: Machine = HERE,
     opened: Opened | None = None,
 ) -> list[Garbage]:
-    """Remove what is left of a job that died after its manifest was written; returns what was
-    removed. Nothing is removed while the coordinator is alive, because the coordinator removes the
-    same things. ``opened``: as for ``remove_garbage``."""
+    """Remove all garbage of a job that died after its manifest was written; returns this garbage.
+    Nothing is removed while the coordinator is alive, because the coordinator removes the same
+    things. ``opened``: as for ``remove_garbage``."""
     search = _Search(bucket, machine, list_job_directories(bucket, job_id))
     if not any(each.has_manifest and each.objects for each in search.directories):
         left = []

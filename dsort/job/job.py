@@ -85,10 +85,10 @@ class Buckets(Struct):
 
 
 class JobAttempt(Struct):
-    """What attempts of a job leave for later ones. ``before``: the state that earlier attempts
-    left, empty in the first one. ``lease``, ``journal``: objects that do nothing, until the attempt
-    begins; in a dry run it never begins. ``digests``: XXH3-128 of the files that were given to all
-    nodes."""
+    """The state and the files that attempts of a job leave for later attempts. ``before``: the
+    state that earlier attempts left, empty in the first one. ``lease``, ``journal``: objects that
+    do nothing, until the attempt begins; in a dry run it never begins. ``digests``: XXH3-128 of the
+    files that were given to all nodes."""
 
     bucket: Bucket
     job_id: str
@@ -146,8 +146,8 @@ class JobAttempt(Struct):
 
 
 class Resolved(Struct):
-    """What was found together with the inputs: counts, names by kind, digests of the key map and of
-    the files that steps read, and the option ``move``."""
+    """Facts that were found together with the inputs: counts, names by kind, digests of the key map
+    and of the files that steps read, and the option ``move``."""
 
     tally: list[TallyRow]
     keymap: str
@@ -157,8 +157,8 @@ class Resolved(Struct):
 
 
 class Found(Struct):
-    """What is found before records are read. ``base``: the result that the job amends, empty if it
-    amends none; ``known_keys``: the nodes that have read the keys of that result, by part.
+    """Facts that are found before records are read. ``base``: the result that the job amends, empty
+    if it amends none; ``known_keys``: the nodes that have read the keys of that result, by part.
     ``resolved``: for later attempts. ``input_checksums``: by ordinal of the input, (XXH3, the job
     that wrote the input), if content has to be verified. ``scratch``: the directory that workers
     write to, "" until they are set up."""
@@ -174,9 +174,9 @@ class Found(Struct):
 
 
 class Outcome(Struct):
-    """What comes out of the job. ``planned_names``: the names of the output shards, once they are
-    known. ``naming``: by token, (name, receipt) of objects that may already have their names.
-    ``stale``: the objects to remove after the commit, as they were when they were found (see
+    """Facts about the outputs of the job. ``planned_names``: the names of the output shards, once
+    they are known. ``naming``: by token, (name, receipt) of objects that may already have their
+    names. ``stale``: the objects to remove after the commit, as they were when they were found (see
     ``stale_outputs``). ``input_records``: by ordinal of the input. ``mixing``: None until there is
     a plan. ``reactions_file``, ``rejects_file``: "" if there are no such files."""
 
@@ -279,9 +279,9 @@ Stored = TypeVar("Stored")
 
 
 class Facts(Struct, frozen=True):
-    """What the surveys of a job have found. ``copies``: the rule of each input shard; empty: each
-    record is output once. The other fields name files
-    that workers read (see ``Stage``), "" if nothing had to be found."""
+    """The facts that the surveys of a job have found. ``copies``: the rule of each input shard;
+    empty: each record is output once. The other fields name files that workers read (see
+    ``Stage``), "" if nothing had to be found."""
 
     positions: InputPositions = InputPositions()
     copies: Sequence[CopyRule] = ()

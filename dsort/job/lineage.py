@@ -2,7 +2,7 @@
 from.
 
 It is one file in the job's directory, with a row for each record in output order. Workers store the
-rows of each output shard when they write the shard; here they are put together for the commit.
+rows of each output shard when they write the shard; this module joins the rows for the commit.
 """
 
 from __future__ import annotations

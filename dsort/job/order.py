@@ -146,7 +146,8 @@ class Ordering(Struct, eq=False):
 
     def _tasks(self, missing: Sequence[int]) -> Iterator[Task]:
         """The tasks that order partitions. Small partitions with rows on several nodes are ordered
-        in runs: a request to a node takes longer than to read, sort and store a thousand rows."""
+        in runs: a request to a node takes longer than reading, sorting and storing a thousand
+        rows."""
         job, most = self.job, 1
         if job.runtime.nodes() > 1 and not job.pipeline.join:
             records = sum(facts.records for facts in self.extraction.done.values())
@@ -174,7 +175,7 @@ class Ordering(Struct, eq=False):
 
 
 # The cut shares records out as evenly as it can; `equalize` does not write the records that are
-# left over, which come after the last shard of each output.
+# left over. The cut puts these behind the last shard of each output.
 LEFT_OUT = "left_out_to_equalize"
 SIZES_FILE = "encoded-sizes.json"
 RUNS_MAX = 16384
@@ -230,7 +231,7 @@ class _Cut:
 
 
 def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> CutRule:
-    """The rule by which shards end, for ordered records."""
+    """The rule for where shards end, for records in order."""
     targets = job.pipeline.targets
     if job.pipeline.result.keeps_shards:
         return CutRule(inputs=len(job.inputs))
@@ -264,7 +265,7 @@ def cut_rule(job: Job, ordered: Sequence[OrderDone], encoded: EncodedSizes) -> C
 
 
 def equal_total(records: int, count: int, name: str) -> int:
-    """The largest number, at most ``records``, that can be shared out equally to ``count`` shards.
+    """The largest number, at most ``records``, that can be divided equally among ``count`` shards.
     ``InputError`` if each would have none. ``name``: the name of the output, "" for a single
     one."""
     if records and records < count:
@@ -300,7 +301,7 @@ class Equalized(Struct, frozen=True):
 
 
 def equal_pieces(ordering: Ordering, pieces: Iterable[Piece], rule: CutRule) -> Equalized:
-    """The pieces with which all shards of an output have equally many records."""
+    """The pieces of a cut in which all shards of an output have the same number of records."""
     # Fewer records are left out than there are shards, so their names take little memory.
     found: list[Piece] = []
     left: list[Piece] = []
@@ -343,8 +344,8 @@ def _names(ordering: Ordering, pieces: Sequence[Piece]) -> list[tuple[str, str]]
 
 
 def run_rule(job: Job, stored_bytes: int) -> CutRule:
-    """The rule by which runs of records end that are encoded together; ``stored_bytes``: the size
-    of all records."""
+    """The rule for where runs end. The records of a run are encoded together. ``stored_bytes``: the
+    size of all records."""
     encoders = [
         target.codec.encoder(target.codec_level) for target in job.pipeline.targets if target.codec
     ]

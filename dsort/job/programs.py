@@ -208,7 +208,7 @@ class Programs:
 @contextmanager
 def opened_programs(spec: JobSpec, options: RunOptions) -> Iterator[WrittenBy | None]:
     """A function that runs the programs that a recipe names; None if the spec does not allow any.
-    ``SpecError`` for specs from the network, which run nothing here."""
+    ``SpecError`` for specs from the network, whose programs are not run on this machine."""
     if not spec.ingest or not spec.ingest.pipes:
         yield None
         return
@@ -255,7 +255,7 @@ def run_on_shards(
     warn: Callable[[str], None],
 ) -> None:
     """Run the program for all shards for which it has not been run. ``ShardCommandError`` at the
-    first failure, unless failures are warnings; ``JobStoppedError``."""
+    first failure, unless failures are warnings; ``JobStoppedError`` if the job has to stop."""
     left = shards_left(bucket, job_id, len(outputs))
     if not left:
         return

@@ -1,4 +1,4 @@
-"""Resolve: find the inputs, refuse what cannot work before a byte is read, start the workers."""
+"""The resolve phase: find the inputs, refuse jobs that cannot work, start the workers."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def _read_resume(bucket: Bucket, report: str) -> _Left | None:
 
 
 def resolved_before(job: Job) -> Resolved:
-    """What an earlier attempt found besides the inputs, from its retained file or its report."""
+    """The facts that an earlier attempt found besides the inputs, from its retained file or its
+    report."""
     kept = job.attempt.retained(RESOLVED_FILE)
     what = f"{RESOLVED_FILE} of job {job.job_id}"
     if kept:
@@ -149,7 +150,8 @@ def report_bytes(job: Job, report: JobReport) -> bytes:
 
 
 def known_shards(job: Job) -> Iterator[ShardExtracted]:
-    """What earlier attempts extracted, if it has the movement and partitions of this attempt."""
+    """The shards that earlier attempts extracted, if these attempts had the movement and partitions
+    of this attempt."""
     known = job.attempt.before
     if known.movement.division == (job.found.movement.way.name, job.found.movement.partitions):
         yield from known.extracted.values()

@@ -2,7 +2,7 @@
 
 Names that are taken are refused as soon as they can be known. If a result replaces one with more
 shards, the last old shards stay, and a reader of all objects that fit the template would read them,
-too. So they are reported, and removed with ``remove_stale``."""
+too. So the job reports old shards, and removes them if the spec has ``remove_stale``."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def left_of_replaced(bucket: Bucket, manifest: Manifest) -> list[str]:
     if not spec.remove_stale:
         return []
     written = {shard.name for shard in manifest.outputs}
-    written = {name for name in written if not place_of(name)[0]}  # others are in other buckets
+    written = {name for name in written if not place_of(name)[0]}  # not of other buckets
     listed = _of_replaced(bucket, written, {}, job_id=manifest.job_id)
     names: Collection[str] = listed
     if not spec.has_key_map:
@@ -127,14 +127,14 @@ def _find(job: Job, written: set[str], used: list[int]) -> _Stale:
 
 
 def _buckets_of(spec: JobSpec) -> dict[str, BucketRef]:
-    """The buckets of outputs that have one of their own, by place."""
+    """By place: the buckets of outputs that have a bucket of their own."""
     return {target.place: target.bucket for target in spec.targets if target.bucket}
 
 
 def _of_replaced(
     bucket: Bucket, written: set[str], own: Mapping[str, BucketRef], *, job_id: str = ""
 ) -> dict[str, _Listed]:
-    """What remains of the results that a job replaces by writing ``written``, by name.
+    """By name: the objects that remain of results that a job replaces by writing ``written``.
 
     A name belongs to the newest manifest that lists it. The result of that manifest counts as
     replaced if the manifest also lists a name that is written. ``job_id``: the id of the job, if it

@@ -40,8 +40,8 @@ OUTPUT: Final = "output"
 # many places, and some of them twice. The output stream is one shard, which is written once the job
 # is done with it: a job that fails writes nothing at all.
 #
-# The spool is a directory `dsort-<job>-stream`. It is locked while its process lives. A process
-# that makes a spool removes the spools of processes that died.
+# The spool is a directory `dsort-<job>-stream`. The directory is locked as long as its process is
+# alive. A process that makes a spool removes the spools of processes that died.
 class Streams:
     """The streams of one job. ``inputs``: by name of the input, the directory into which its shards
     are spooled. ``output``: the directory of the shard that goes to standard output, or None."""

@@ -71,7 +71,7 @@ def abort(job: Job, error: BaseException) -> None:
             "unfinished", f"not all of its work could be undone: {problem.message}; {_later(job)}"
         )
     lease.close()
-    reason = one_sentence(str(error)) or type(error).__name__  # many can read the bucket
+    reason = one_sentence(str(error)) or type(error).__name__  # many users can read the bucket
     report = replace(report_of(job, None, state="aborted", manifest=None), error=reason)
     if job.found.base.has_removed:  # records of this job may have the removed keys
         reactions = tuple(replace(each, samples=()) for each in report.reactions)
@@ -200,7 +200,7 @@ def run_on_shards_of(job: Job, wanted: OnShard, outputs: Sequence[ManifestOutput
 
 
 def gc_command(job_id: str, spec: JobSpec, options: RunOptions) -> str:
-    """The command that discards what is left of one job."""
+    """The command that discards the files that are left of one job."""
     words = ["dsort", "gc", _place(spec.output_bck.uri), "--job", job_id, "--remove"]
     return shlex.join(words + _finding(options))
 
@@ -218,8 +218,8 @@ def _place(uri: str) -> str:
 
 
 def _names_taken_back(job: Job) -> str:
-    """Take back the names of output shards, where shards can exist without them. Return a text
-    about it for the user."""
+    """Take back the names of output shards, in buckets where shards can exist without names. Return
+    a text about this for the user."""
     if not job.outcome.naming:
         return ""
     if job.buckets.some_seal_on_finish:

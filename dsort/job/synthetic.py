@@ -114,7 +114,7 @@ def shard_pieces(recipe: ShardRecipe, name: str, ordinal: int) -> Iterator[bytes
 
 
 def extensions_of(recipe: ShardRecipe, container: Container) -> tuple[str, ...]:
-    """The extensions of the members of each record in such shards."""
+    """The extensions of the members of each record of ``recipe``, in a shard of ``container``."""
     return recipe.extensions or (getattr(container, "member_extension", b".test").decode(),)
 
 
@@ -213,8 +213,8 @@ class _Payloads(Struct, frozen=True):
 def packed_pieces(
     container: Container, members: Sequence[SyntheticMember]
 ) -> tuple[str, Iterator[bytes]]:
-    """(the schema of the records, the bytes of a shard of them). ``ConversionError`` for a record
-    that the container cannot hold."""
+    """(the schema of the records, the bytes of a shard that has them). ``ConversionError`` for a
+    record that the container cannot hold."""
     payloads = [each.payload for each in members]
     count, nowhere = len(members), np.full(len(members), -1, np.int64)
     bare = MemberTable(

@@ -113,7 +113,7 @@ def absent_inputs(
 ) -> str:
     """The inputs that a job of ``spec`` would not find. The search ends at the first input shard,
     and the result is then empty. ``check``: as for ``resolve_inputs``. ``ObjectNotFoundError`` if a
-    bucket does not exist, ``StorageError``."""
+    bucket does not exist, ``StorageError`` for other failures of a store."""
     looked_for = []
     for source in spec.sources:
         own, absent = bucket_named(bucket, source.name), _SomeNames()
@@ -180,7 +180,7 @@ def refuse_changed_inputs(job: Job) -> None:
     """``ChangedInputError`` if an input changed: the job may have read one half before the change
     and one half after it."""
     if job.replaces_inputs and (job.attempt.was_committing or job.outcome.naming):
-        return  # they were checked before the first of them was replaced
+        return  # inputs were checked before the first one was replaced
     if isinstance(job.buckets.inputs, FilesBucket):
         refuse_changed_files(job.buckets.inputs)
     known = job.buckets.inputs.stat_many([shard.name for shard in job.inputs])
@@ -206,9 +206,9 @@ def refuse_changed_files(files: FilesBucket) -> None:
 
 
 def warn_of_equal_numbers(job: Job) -> None:
-    """Warn if records of two shards get the same keys. A record without a key of its own is named
-    by its shard, without the suffix, and its number. So two shards whose names differ only in the
-    suffix have the same keys."""
+    """Warn if records of two shards get the same keys. The key of a record without a key of its own
+    is the name of its shard, without the suffix, and its number. So two shards whose names differ
+    only in the suffix have the same keys."""
     if not any(each.numbers_records for each in job.pipeline.reading.containers):
         return
     first: dict[bytes, str] = {}

@@ -268,7 +268,7 @@ def _sample(
         for piece in Decoding(shard.name, codec, pieces(), SAMPLE_BYTES, max_expansion=limit):
             made += weigh(bytes(piece))
     except CorruptShardError:
-        pass  # the sample ends within a member; or the shard is reported when it is read
+        pass  # the sample ends within a member; or the reader of the shard reports the damage
     return read, made
 
 

@@ -78,7 +78,7 @@ _V2 = _Generation(
 def usable_memory_bytes(
     proc_root: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
 ) -> MemoryLimits:
-    """What this process may use now (see :class:`MemoryLimits`).
+    """The memory that this process may use now (see :class:`MemoryLimits`).
 
     The two directories are parameters for tests. ``StorageError`` if ``proc_root`` has no readable
     ``meminfo``; a missing file of control groups means that there is no such limit.
@@ -99,7 +99,7 @@ def process_memory_bytes(proc_root: Path = Path("/proc")) -> int:
     fields = _text_of(proc_root / "self" / "statm").split()
     if len(fields) < 3:
         return 0
-    resident, shared = int(fields[1]), int(fields[2])  # pages; shared are those of files
+    resident, shared = int(fields[1]), int(fields[2])  # in pages; shared pages are those of files
     return max(0, resident - shared) * resource.getpagesize()
 
 
@@ -112,7 +112,8 @@ def _machine_memory(meminfo: Path) -> tuple[int, int]:
     sizes = {key: int(size) << 10 for key, size in re.findall(r"(?m)^(\w+): +(\d+) kB", text)}
     if "MemTotal" not in sizes:
         raise StorageError(f"cannot read how much memory there is: no MemTotal in {meminfo}")
-    # Kernels before 3.14 do not report what is available; free memory and page cache come close.
+    # Kernels before 3.14 do not report available memory; free memory and page cache are close to
+    # it.
     guess = sizes.get("MemFree", 0) + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
     return sizes["MemTotal"], min(sizes["MemTotal"], sizes.get("MemAvailable", guess))
 
@@ -128,7 +129,7 @@ def _groups(proc_root: Path, cgroup_root: Path) -> Iterator[tuple[_Generation, P
             top = cgroup_root / point.relative_to(_CGROUP_MOUNT)
         directory = top / _below(root, paths[generation])
         while directory != top:
-            if directory.is_dir():  # else a name that only the host's view of the tree has
+            if directory.is_dir():  # else only the host's view of the tree has it
                 yield generation, directory
             directory = directory.parent
         yield generation, top
@@ -224,9 +225,9 @@ PART_BYTES_MAX = 64 << 20
 
 
 class CodeRoom(Struct, frozen=True):
-    """What user code may use of this machine. ``workers_max``: the most workers with processes of
-    user code; None: all. ``gpus``: the GPUs that such processes share; None: dsort does not
-    distribute GPUs."""
+    """The workers and GPUs of this machine that user code may use. ``workers_max``: the most
+    workers with processes of user code; None: all. ``gpus``: the GPUs that such processes share;
+    None: dsort does not distribute GPUs."""
 
     workers_max: int | None = None
     gpus: tuple[str, ...] | None = None
@@ -260,7 +261,7 @@ def job_memory(spec: JobSpec, options: RunOptions) -> JobMemory:
 
 
 def store_limits(ref: BucketRef, options: RunOptions, *, workers: int = 1) -> StoreLimits:
-    """What each of ``workers`` may request of the store that ``ref`` is in."""
+    """The limits of the requests that each of ``workers`` makes to the store of ``ref``."""
     limits = options.settings.limits(ref)
     given = (options.bandwidth_max_bytes_per_s, limits.bandwidth_max_bytes_per_s)
     shares = [each / workers for each in given if each is not None]

@@ -59,8 +59,8 @@ def _described(number: int, step: PayloadStep, options: RunOptions) -> Step:
 
 
 def room_here(steps: Sequence[Step], cpus: int) -> CodeRoom:
-    """What ``steps`` may use of a machine with ``cpus``. ``TransformError`` if it has too few
-    GPUs."""
+    """The workers and GPUs that ``steps`` may use on a machine with ``cpus``. ``TransformError`` if
+    it has too few GPUs."""
     needs, wanted_cpus = GpuNeeds.of(steps), cpus_of(steps)
     limits = [max(1, int(cpus / wanted_cpus))] if wanted_cpus > 1 else []
     if not needs.total:

@@ -369,7 +369,7 @@ def check_output_space(job: Job, total_bytes: int) -> None:
     """``StorageFullError`` unless there is room for ``total_bytes`` of outputs, as planned. Room
     was checked for outputs as large as the inputs. Resolved hard links make outputs larger."""
     if job.attempt.is_resumed or job.pipeline.encodes:
-        return  # planned sizes are those before the codec
+        return  # planned sizes are those before encoding
     expected = sum(shard.size_bytes for shard in job.inputs)
     if total_bytes > expected and job.found.movement.way.moves_payload:
         # Spilled data is removed as outputs are written.

@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 class Survey(ABC, Generic[Value]):
-    """Finds something about all records, unless an earlier attempt has found it. ``readings``: how
+    """Finds facts about all records, unless an earlier attempt has found them. ``readings``: how
     many passes over all inputs the survey makes."""
 
     def __init__(self, job: Job) -> None:
@@ -58,7 +58,7 @@ class Survey(ABC, Generic[Value]):
 
     @abstractmethod
     def fact(self) -> Fact[Value]:
-        """How later attempts keep what was found."""
+        """The form in which the found value is kept for later attempts."""
 
     @abstractmethod
     def search(self, known: Facts) -> Value:
