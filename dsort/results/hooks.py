@@ -1,4 +1,5 @@
-"""Hooks: how a job reports its end. A webhook receives JSON, a command receives it on its input.
+"""Hooks: how a job reports its end. A webhook receives JSON; a command receives the JSON on its
+standard input.
 
 Commands are named in a spec and defined where the job runs (``[commands]`` in the user's own
 settings), so that a spec cannot choose the program that runs. Commands run without a shell.

@@ -64,7 +64,8 @@ log = logger_of("job")
 
 
 class NoJournalError(JobConflictError):
-    """A job has no journal. Only its report, if there is one, shows what is left of it."""
+    """A job has no journal. Only the report of the job, if there is one, shows which files are
+    left."""
 
 
 class Journal:
@@ -173,7 +174,7 @@ def journal_left(bucket: Bucket, directory: JobDirectory) -> JournalState:
 
 
 def _segments(bucket: Bucket, job_id: str) -> list[tuple[int, str]]:
-    """(attempt, name) of each segment, in order. ``StorageError`` if one is missing between
+    """(attempt, name) of each segment, in order. ``StorageError`` if a segment is missing between
     others."""
     by_attempt: dict[int, dict[int, str]] = defaultdict(dict)
     try:

@@ -159,7 +159,7 @@ class JournalState(Struct):
         self.attempts = max(self.attempts, attempt)
 
     def apply(self, event: JournalEvent) -> None:
-        """Apply one event. ``InvariantError`` if the job was planned again, differently."""
+        """Apply one event. ``InvariantError`` if a second plan differs from the first one."""
         match event:
             case JobAccepted():
                 self.accepted = event

@@ -1,4 +1,5 @@
-"""The names of all files of a job in its output bucket: everything below ``.dsort/``."""
+"""The names of all files of a job in its output bucket. All but the result are below
+``.dsort/``."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ _SEGMENT: Final = re.compile(r"([0-9]{4,9})-([0-9]{6,9})\.json")
 
 
 def job_directory(job_id: str) -> str:
-    """The prefix of all that belongs to a job, except for its result."""
+    """The prefix of all objects of a job, except for its result."""
     return f"{INTERNAL_PREFIX}{job_id}/"
 
 

@@ -241,8 +241,8 @@ class Lease:
         """Begin attempt number ``attempt`` (from 1; ``last_attempt`` + 1) of a job.
 
         ``JobConflictError`` if another process runs the job, or began this attempt first. An older
-        request to stop becomes void. ``waiting(why)`` is called repeatedly while the lease is
-        watched, which is necessary if clocks disagree; it may raise.
+        request to stop becomes void. If clocks disagree, the lease is watched; meanwhile
+        ``waiting(why)`` is called repeatedly, and may raise an error.
         """
         hold = _settled(bucket, job_id, machine, waiting)
         if hold.live:

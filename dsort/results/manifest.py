@@ -340,8 +340,8 @@ def result_shards(spec: JobSpec, outputs: Sequence[ManifestOutput]) -> ResultSha
 
 
 def wids_index_bytes(name: str, outputs: Sequence[ManifestOutput], md5: Sequence[str]) -> bytes:
-    """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package). Its ``url`` are relative
-    to the index file, and its shards are sorted by ``url``."""
+    """A ``wids-shard-index-v1`` JSON (the index of the ``wids`` package). Each ``url`` is relative
+    to the index file, and shards are sorted by ``url``."""
     shards = sorted(
         zip(outputs, md5, strict=True),
         key=lambda pair: pair[0].name.encode("utf-8", "surrogateescape"),

@@ -1,4 +1,5 @@
-"""Gives staged objects their names, all of them or none. Uses nothing of a job but its id."""
+"""Gives staged objects their names, all of them or none. This module uses only the id of the
+job."""
 
 from __future__ import annotations
 
@@ -52,10 +53,10 @@ class KeptObjects(Struct):
 
 
 class PutBack(Struct):
-    """What became of the kept objects. ``was_noted``: whether outputs had begun to get their names;
-    ``gave_names``: whether this job may have given any. ``kept``: the names of all kept objects;
-    ``names``: the names that have their old objects again; ``lost``: for each other name, the
-    reason; ``places``: for each lost name, where its object is kept."""
+    """Which kept objects have their names again, and which do not. ``was_noted``: whether outputs
+    had begun to get their names; ``gave_names``: whether this job may have given any. ``kept``: the
+    names of all kept objects; ``names``: the names that have their old objects again; ``lost``: for
+    each other name, the reason; ``places``: for each lost name, where its object is kept."""
 
     was_noted: bool = False
     gave_names: bool = False
@@ -140,7 +141,7 @@ class Transaction:
             for at, each in enumerate(staged)
             if each.token not in ours and may_replace(each.name)
         ]
-        if bucket.seals_on_finish:  # a listing is cheaper there than a request for each
+        if bucket.seals_on_finish:  # a listing is cheaper there than a request for each name
             there = bucket.stat_many([names[number] for number in waiting])
             waiting = [number for number in waiting if names[number] in there]
         kept_as: dict[int, str] = {}
