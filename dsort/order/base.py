@@ -136,7 +136,7 @@ class Algorithm(OptionGroup, frozen=True):
 
     @classmethod
     def own_defaults(cls) -> dict[str, Any]:
-        """The values that it uses if a spec has none, except None."""
+        """The values of options that the algorithm uses if a spec has none, except None."""
         used = {name: each.used_default for name, each in cls.stated().items()}
         return {name: value for name, value in used.items() if value is not None}
 
@@ -287,7 +287,7 @@ class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
         of all records."""
 
     def digest(self) -> str:
-        """A digest that is the same for places that place all records the same."""
+        """A digest that is the same for places that place all records in the same way."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""The algorithm ``content``: records are sorted by the content of one member of each.
+"""The algorithm ``content``: records are sorted by the content of one member of each record.
 
 White space around a key is ignored (a ``.cls`` file usually ends in a newline), except around
 strings if the spec requires it. Integers have any length up to ``DIGITS_MAX``; floats may be
@@ -32,7 +32,7 @@ of its length."""
 SCALAR: Final = "scalar"
 """The type of keys that may be anything except an object or a list: their text is the key."""
 
-_SHORT_MAX: Final = 18  # characters; Python reads so many digits at once
+_SHORT_MAX: Final = 18  # in characters; Python parses this many digits at once
 _INTEGER = r"([+-]?)([0-9]+)"
 _DECIMAL = r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,9}))?"
 

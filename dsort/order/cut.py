@@ -1,7 +1,8 @@
 """The cut: divides the single global order of records into output shards.
 
-Partitions are cut one after the other. A shard that is open at the end of one continues in the
-next, so the result does not depend on the number of partitions. Everything here is a pure function.
+Partitions are cut one after the other. A shard that is open at the end of one partition continues
+in the next partition, so the result does not depend on the number of partitions. Everything here is
+a pure function.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ NOT_MEASURED: Final = EncodedSizes(np.zeros(0, np.int64), np.zeros(0, np.int64))
 class CutRule(Struct, frozen=True):
     """When an output shard closes: at ``size_bytes`` or ``records``, whichever comes first.
 
-    ``size_bytes``: once its payload has so many bytes. With ``counts_file``, headers and padding
-    count, too; if encoded sizes were measured, these count. With ``shards_max``, the last shard
-    stays open for records without payload. ``at_most``: before it would exceed the size (with
-    ``counts_file``, the size of the whole file); a larger record has a shard of its own.
+    ``size_bytes``: once the payload of the shard has this many bytes. With ``counts_file``, headers
+    and padding count, too; if encoded sizes were measured, these count. With ``shards_max``, the
+    last shard stays open for records without payload. ``at_most``: before it would exceed the size
+    (with ``counts_file``, the size of the whole file); a larger record has a shard of its own.
     ``records``: at that many records; the last shard of a group may have fewer. ``count``: so many
     shards in all, with numbers of records that differ by at most one (it needs ``records_total``,
     and excludes other limits).

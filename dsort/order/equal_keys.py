@@ -1,4 +1,4 @@
-"""Records with one key: duplicates are found, and the pieces of joined inputs become one record.
+"""Records with the same key: finds duplicates, and makes one record of the pieces of joined inputs.
 Pure functions of columns."""
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class JoinRule(Struct, frozen=True):
     """How records are joined; false if they are not. ``inputs``: the names of the inputs, in order;
     ``nonmatch``: for each input, the reaction to a record without a piece in it: ``error``,
     ``skip`` (the record is left out) or ``none`` (the record is joined without this piece).
-    ``drops_later``: several records of one input may have one key; the first of them is used.
+    ``drops_later``: several records of one input may have the same key; the first of them is used.
     ``conflict``: if several inputs have a member with the same extension, the ``first`` or the
     ``last`` stays, or it is an ``error``. ``is_ordered_first``: an earlier pass finds the order,
     because only joined records have the values that decide it."""
@@ -353,8 +353,8 @@ def find_duplicates(keys: BytesColumn, key_hash: UInt64s, *, keep_last: bool = F
 
 
 def _by_identity(keys: BytesColumn, key_hash: UInt64s, order: Int64s) -> Duplicates:
-    """The slow, plain way, for the case that two keys have one 64-bit hash. A stray is not equal to
-    a record with the same key, because the hash of the stray differs."""
+    """The slow, plain way, for the case that two keys have the same 64-bit hash. A stray is not
+    equal to a record with the same key, because the hash of the stray differs."""
     seen: dict[tuple[int, bytes], int] = {}
     rows, nth = [], []
     for row in order.tolist():

@@ -137,7 +137,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
         for keys in found:
             assert keys.words is not None, "places are words"
             is_missing[(keys.words // self.step).astype(np.int64)] = False
-        what = "deduplicate leaves out a record"  # which the index has nevertheless
+        what = "deduplicate leaves out a record"  # the index has that record
         missing = np.flatnonzero(is_missing)
         for place in missing[:1].tolist():
             key = readable(self.keys[int(np.flatnonzero(self.places == place)[0])])

@@ -112,7 +112,7 @@ class OutputShards(Sequence[OutputShard]):
     __hash__ = None  # type: ignore[assignment]
 
     def column(self, name: str) -> Int64s:
-        """A field of all shards, shape ``(n,)``; it must not be changed."""
+        """A field of all shards, shape ``(n,)``. Callers must not change it."""
         return self._columns[name]
 
     def total(self, name: str) -> int:
