@@ -39,9 +39,8 @@ def compile_pipeline(
     steps: Sequence[Step],
     placed_by: GivenPlaces = NO_PLACES,
 ) -> Pipeline:
-    """Return what a job with ``spec`` does to its records. ``steps``: the steps of the spec, with
-    the files that they name already read; ``placed_by``: the key map or the other result, already
-    read."""
+    """The pipeline of a job with ``spec``. ``steps``: the steps of the spec, with the files that
+    they name already read; ``placed_by``: the key map or the other result, already read."""
     carrier, join = written_container(spec, carrier_extension(spec)), _join(spec)
     return Pipeline(
         reading=_reading(spec, placed_by),
@@ -143,7 +142,7 @@ def _outputs(spec: JobSpec, carrier: Container) -> tuple[OutputForm, ...]:
 
 def written_container(spec: JobSpec, extension: str) -> Container:
     """The container of outputs. If outputs store the keys of records as ``__key__``, ``key_field``
-    is only about the inputs."""
+    applies only to the inputs."""
     container, options = container_of(extension), container_options(spec)
     inputs = [container_of(each.extension) for each in spec.sources]
     if container.is_columnar:

@@ -314,7 +314,7 @@ def _first_with_reason(load: Load) -> tuple[Way, str]:
 
 def _with_workers_that_fit(load: Load) -> tuple[Load, int]:
     """``load`` with as many workers as have room, and the bytes of each one's payload buffer.
-    Reduces the number of workers rather than give them tiny buffers."""
+    The number of workers is reduced so far that their buffers are not tiny."""
     for count in range(load.workers_a_node, 0, -1):
         share = (load.memory_bytes - COORDINATOR_BYTES) // count - WORKER_BYTES - load.more_bytes
         buffer_bytes = int(share * BUFFER_SHARE)

@@ -43,7 +43,7 @@ class StepFailures(Struct, frozen=True):
     """The fate of records at which a payload step fails (see ``dsort.spec.transform``)."""
 
     on_error: str = "fail"  # fail | skip | keep | skip_shard | stop
-    rejects: str = ""  # "" | keys | payload: what is kept of such records
+    rejects: str = ""  # "" | keys | payload: the parts of such records that are kept
     max_errors: int | str | None = None  # a number of records, or a part of all, as "0.1%"
 
     def errors_max(self, records: int) -> int | None:
