@@ -100,7 +100,9 @@ class ClassCounter:
 
     def _changed(self, what: str) -> InvariantError:
         counted = int(self.counts.count.sum())
-        return InvariantError(f"shard {self.shard} {what}, but a survey counted {counted} others")
+        return InvariantError(
+            f"shard {self.shard} {what}, unlike the {counted} records of a survey"
+        )
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:
