@@ -207,7 +207,7 @@ class Transaction:
         if not done.gave_names:
             return done
         new = [given[token][0] for token in self._bucket.published(given)]
-        log.debug("%d objects that job %s gave their names are removed", len(new), self._job_id)
+        log.debug("%d objects that job %s had named are removed", len(new), self._job_id)
         each_at_once(
             self._bucket, [name for name in new if name not in done.kept], self._bucket.delete
         )
