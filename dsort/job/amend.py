@@ -72,7 +72,7 @@ def load_base(job: Job) -> None:
         job.found.base = read_manifest(bucket, amend.job)
     except ObjectNotFoundError:
         raise InputError(
-            f"there is no result of a job {amend.job} in {bucket.uri} to be amended",
+            f"there is no result of job {amend.job} in {bucket.uri}, so it cannot be amended",
             hint="`dsort show` names the newest job of a bucket",
         ) from None
     refuse_other_sidecars(job)

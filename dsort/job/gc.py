@@ -386,7 +386,7 @@ def _beside(accepted: JobAccepted, shards: Sequence[str]) -> list[str]:
 
 def _what_is_left(directory: JobDirectory) -> str:
     if is_note_alone(directory):
-        return "the note of a job in another bucket, which was to write outputs here"
+        return "the note of a job in another bucket that was to write outputs here"
     if directory.has_manifest:
         return "working files of a finished job"
     if "replaced" in directory.parts:

@@ -59,8 +59,8 @@ from dsort.workers.tasks import (
 OVERHEAD_WARNED_FROM = 1.5
 """Output shards that are at least this many times as large as their payload cause a warning."""
 OVERHEAD_TEXT = (
-    "the output shards take {stored}, but their payload is {payload}, which is what "
-    "output_shard_size counts (output_shard_size_counts: file counts headers and padding, too)"
+    "the output shards take {stored}, but their payload is {payload}: output_shard_size counts "
+    "only payload (output_shard_size_counts: file counts headers and padding, too)"
 )
 OVERHEAD_IGNORED_BYTES = 4 * 10_240
 """Shards of at most this size on average cause no warning. A shard of a few tar blocks (20 x 512
@@ -261,7 +261,7 @@ def _names(job: Job, outputs: OutputShards) -> PackedTexts:
     try:
         return PackedTexts(job.outcome.names.names(outputs))
     except TemplateExhaustedError as error:
-        hint = "use a larger template, or a larger output_shard_size"
+        hint = "use a template with more names, or a larger output_shard_size"
         raise SpecError([SpecProblem(field, str(error), hint)]) from None
     except ValueError as error:
         raise SpecError([SpecProblem(field, str(error))]) from None

@@ -195,12 +195,12 @@ def remove_stale(job: Job) -> None:
             "stale_outputs", f"not all objects of replaced results could be removed: {error}"
         )
     if changed:
-        text = f"{_objects(changed)} of results that were replaced changed while the job ran, and "
+        text = f"{_objects(changed)} of replaced results changed while the job ran, and "
         job.reporter.warn(
             "stale_outputs", f"{text}will be left in {bucket.uri}: {first_few(sorted(changed))}"
         )
     if done:
-        text = f"removed {_objects(done)} of results that were replaced: {first_few(sorted(done))}"
+        text = f"removed {_objects(done)} of replaced results: {first_few(sorted(done))}"
         job.reporter.warn("stale_outputs_removed", text)
 
 
@@ -344,7 +344,7 @@ def _refuse_taken(job: Job, names: list[str], *, overwrite: bool) -> None:
         path = job.buckets.outputs.local_path(name)
         if path and path.is_dir():
             raise NamesTakenError(
-                f"{name} in {job.buckets.outputs.uri} is a directory, no shard can have that name",
+                f"{name} in {job.buckets.outputs.uri} is a directory: no shard can have this name",
                 hint="remove it, or use another output_bck or output_format",
             )
     if overwrite:

@@ -298,7 +298,7 @@ class ShardTable(Struct, frozen=True):
         """Why so much memory is needed, as a text for users."""
         return (
             f"the table of {self.shard}, about {self.records:,} records, takes "
-            f"{format_bytes(self.size_bytes)} of that: smaller input shards take less"
+            f"{format_bytes(self.size_bytes)} of this memory: smaller input shards take less"
         )
 
 

@@ -160,7 +160,7 @@ def _why_unmappable(job: Job, *, mappable: bool, is_table: bool) -> str:
     if job.pipeline.makes_records:
         return "steps make records, which go through the disk"
     if is_table:
-        return "rows of tables are taken, and written anew, which goes through the disk"
+        return "rows are taken from tables and written anew, which goes through the disk"
     if job.pipeline.reading.makes_shards:
         return "records are made of loose files, each opened once, which goes through the disk"
     return "" if mappable else "the inputs are no files of this machine: each is read once"
@@ -207,7 +207,7 @@ def _why_no_range(job: Job, *, encoded: bool) -> str:
     if pipeline.has_late_outputs:
         return "outputs are converted as they are written"
     if encoded or pipeline.result.hashes_content or pipeline.compared:
-        return "the job reads all payload before it is written"
+        return "the job reads all payload before it writes any"
     return ""
 
 

@@ -139,7 +139,7 @@ def _refuse(job: Job, found: JoinFinding) -> None:
         )
     if found.kind == JoinedKind.CONFLICT:
         raise JoinError(
-            f"{records} members of one extension in several inputs: {first}",
+            f"{records} members with the same extension in several inputs: {first}",
             hint="conflict: first, or conflict: last, decides which member stays",
         )
     if (

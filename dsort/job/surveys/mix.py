@@ -66,7 +66,7 @@ def wanted_records(
         asked = format_count(count, "record is", "records are") + f" wanted of the input {name}"
         if count and not there:
             text = f"{asked}, which has none"
-            raise MixError(text, hint="leave it out, or look at its input_format")
+            raise MixError(text, hint="leave this input out, or check its input_format")
         if mix.total and not mix.replacement and count > there:
             raise MixError(
                 f"{asked}, which has {there:,}",

@@ -75,9 +75,7 @@ def test_what_is_left_of_a_replaced_result_is_removed(
     left, removed = warnings_of(tmp_path, spec_with(remove_stale=True, **fields))
     assert "1 object has a name" in left
     assert "out-9.tar" in left
-    assert removed == (
-        "removed 3 objects of results that were replaced: out-3.tar, out-4.tar, out-5.tar"
-    )
+    assert removed == "removed 3 objects of replaced results: out-3.tar, out-4.tar, out-5.tar"
     names = {"out-0.tar", "out-1.tar", "out-2.tar", "out-9.tar", "out-x.tar"}
     assert set(files_of(tmp_path / "out")) == names
     assert (tmp_path / "out" / "out-9.tar").read_bytes() == b"mine"
@@ -125,7 +123,7 @@ def test_newer_shards_of_another_result_stay_though_an_older_one_lists_their_nam
         name: after[name] for name in after if name >= "out-5"
     }
     assert "5 objects" in left
-    assert removed.endswith("that were replaced: out-3.tar, out-4.tar")
+    assert removed.endswith("of replaced results: out-3.tar, out-4.tar")
 
 
 def test_a_manifest_of_another_version_keeps_what_it_lists(tmp_path: Path) -> None:
@@ -173,7 +171,7 @@ def test_what_is_written_while_the_job_runs_stays_and_is_reported(
     assert (out / "out-4.tar").read_bytes() == data
     texts = [each.text for each in events if isinstance(each, JobWarning) and "stale" in each.kind]
     assert [text for text in texts if "changed while the job ran" in text and "out-4.tar" in text]
-    assert texts[-1] == "removed 1 object of results that were replaced: out-3.tar"
+    assert texts[-1] == "removed 1 object of replaced results: out-3.tar"
 
 
 def test_in_an_object_store_what_is_written_while_the_job_runs_stays(
