@@ -133,10 +133,10 @@ def submit(
 ) -> Call[Job]:
     """Put a job into the queue, and return the queued job.
 
-    ``spec``: its fields, a ``JobSpec``, the path of a JSON or YAML file, or the text itself if it
-    begins with ``{``. Jobs with a higher ``priority`` start first. ``dry_run``: only plan the job.
-    Two calls with the same ``idempotency_key`` make one job. A call without a key makes a new key,
-    so that the client may send the request again if the connection breaks.
+    ``spec``: the fields of a spec, a ``JobSpec``, the path of a JSON or YAML file, or the text of a
+    spec, which begins with ``{``. Jobs with a higher ``priority`` start first. ``dry_run``: only
+    plan the job. Two calls with the same ``idempotency_key`` make one job. A call without a key
+    makes a new key, so that the client may send the request again if the connection breaks.
     """
     query: Query = [
         *(("label", each) for each in labels),
@@ -176,9 +176,9 @@ def list_jobs(
     text: str = "",
     limit: int | None = None,
 ) -> Call[Page[Job]]:
-    """Jobs, newest first, requested page by page. ``state``: any of these; ``label``: all of these;
-    ``since``: submitted then or later; ``text``: the beginning of their id, or a part of their
-    description; ``limit``: the most jobs to return."""
+    """Jobs, newest first, requested page by page. ``state``: jobs in one of these states;
+    ``label``: jobs with all of these labels; ``since``: the earliest submission; ``text``: the
+    beginning of the id, or a part of the description; ``limit``: the most jobs to return."""
     query: list[tuple[str, str | int]] = [("state", each) for each in _several(state)]
     query += [("label", each) for each in _several(label)]
     if isinstance(since, datetime):
@@ -315,7 +315,7 @@ def remove_schedule(name: str) -> Call[None]:
 
 
 def pause_schedule(name: str) -> Call[Schedule]:
-    """Pause a schedule: it is not due until it is resumed."""
+    """Pause a schedule. A paused schedule is not due until it is resumed."""
     return _send("POST", f"{_schedule(name)}/pause", Schedule.of, repeatable=True)
 
 
@@ -369,8 +369,8 @@ def list_transforms() -> Call[Page[Row]]:
 
 
 def remove_transform(name: str) -> Call[None]:
-    """Remove a transform, or only version 3 for ``name@3``. For admins. Jobs that began with it
-    continue."""
+    """Remove a transform, or only version 3 for ``name@3``. For admins. Jobs that began with the
+    transform continue."""
     return _remove(_transform(name))
 
 
@@ -389,7 +389,7 @@ def add_token(
     output_buckets: Sequence[str] = ("*",),
     expires_in_s: float | None = None,
 ) -> Call[Row]:
-    """Make a token. Only this answer has its text, as ``token``."""
+    """Make a token. Only this answer has the text of the token, in its field ``token``."""
     wanted = {
         "name": name,
         "role": role,
@@ -447,8 +447,8 @@ def list_records(bucket: str, shard: str, *, first: int = 0, text: str = "") -> 
 
 
 def show_records(bucket: str, shard: str, *numbers: int) -> Call[Sequence[Row]]:
-    """These records, 20 at most, with previews of their members: small pictures whole, the
-    beginning of texts and of everything else."""
+    """The records with these numbers, 20 at most, with previews of their members: whole small
+    pictures, and the beginnings of all other members."""
     return _samples(bucket, shard, [("number", number) for number in numbers])
 
 
@@ -476,6 +476,6 @@ def read_member(bucket: str, shard: str, number: int, member: int = 0) -> Call[b
 
 
 def data_path(what: str, bucket: str, shard: str = "") -> str:
-    """The path of a route about a bucket, or about a shard of it."""
+    """The path of a route about a bucket, or about a shard of the bucket."""
     behind = f"/{quote(shard)}" if shard else ""
     return f"/v1/{what}/{quote(bucket, safe='')}{behind}"

@@ -1,5 +1,5 @@
 """``DsortClient``: all functions of a service, as methods; and its parts ``client.schedules``,
-``.transforms``, ``.tokens`` and ``.data``. ``AsyncClient``: the same, as methods to await."""
+``.transforms``, ``.tokens`` and ``.data``. ``AsyncClient`` has the same methods, to await."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Tokens(_Part[Link]):
 class Data(_Part[Link]):
     """``client.data``: shards, their records, and the members of records, as on the service's page.
     Rows are mappings with the fields of the REST reference. ``bucket``: as in a spec; ``shard``:
-    its name in the bucket; ``number``: of a record in its shard, from 0 on."""
+    its name in the bucket; ``number``: the number of a record in its shard, from 0 on."""
 
     shards = _listed(calls.list_shards)
     objects = _listed(calls.list_objects)
@@ -157,7 +157,8 @@ class DataAndObjects(Data[Transport]):
 
 
 class _Client(_Part[Link]):
-    """A client of either kind. ``_link``, ``_data``: the classes of its transport and its data."""
+    """A client of either kind. ``_link``, ``_data``: the classes of the client's transport and
+    data."""
 
     _link: type[Link]
     _data: type[Data[Link]] = Data
@@ -220,7 +221,7 @@ class DsortClient(_Client[Transport], ClosesOnExit):
     ``DSORT_TOKEN``, else the content of the file that ``token_file`` or ``DSORT_TOKEN_FILE`` names;
     ``verify``: whether the service's certificate is checked, or the file (default
     ``DSORT_CA_FILE``) of the authorities to trust. All errors are ``DsortError``. A problem at the
-    service becomes the error that the library itself would raise; a failed connection is a
+    service becomes the error that a local call of dsort would raise; a failed connection is a
     ``ServiceError``. ``on_wait`` is called with a text when the client has to wait. Requests that
     may safely be repeated are sent again, as ``patience`` allows.
     """
@@ -235,8 +236,8 @@ class DsortClient(_Client[Transport], ClosesOnExit):
 
     def find(self, job: str) -> Job:
         """The job whose id is ``job`` or begins with it; a leading ``srt-``, which AIStore's
-        clients add, is ignored. ``NotFoundError`` if there is none, ``SpecError`` that lists them
-        if there are several."""
+        clients add, is ignored. ``NotFoundError`` if no job fits; if several jobs fit,
+        ``SpecError``, which lists them."""
         job = job.removeprefix("srt-")
         if calls.WHOLE_ID.fullmatch(job):
             return self.get(job)

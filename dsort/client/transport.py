@@ -129,7 +129,8 @@ class Connection:
 
     @staticmethod
     def following(call: Call[Page[Item]], page: Page[Item]) -> Call[Page[Item]] | None:
-        """The call for the page after ``page``. ``ServiceError`` if it is ``call`` again."""
+        """The call for the page after ``page``. ``ServiceError`` if the page after ``page`` is the
+        same page."""
         if page.more is not None and page.more.query == call.query:
             raise ServiceError("the service's list has no end: the next page is the same page")
         return page.more
@@ -239,7 +240,7 @@ class Connection:
 
 class _Tries:
     """The tries of one request. Calls that are not ``repeatable`` are sent again only if the
-    service cannot have received them, or answers that it did not act on them."""
+    service cannot have received the call, or answers that it did not carry out the call."""
 
     def __init__(self, connection: Connection, call: Call[Any]) -> None:
         self._connection, self._repeatable = connection, call.repeatable

@@ -1,4 +1,4 @@
-"""The answers of a service: the models that it sends, as frozen values of Python.
+"""The answers of a service: the models that the service sends, as frozen values of Python.
 
 Fields that only a newer service has are no error: ``document`` has the answer as received. A
 problem document (RFC 9457) becomes the exception that the engine raised; a report becomes the
@@ -243,7 +243,7 @@ class Job(JobOut, _Value):
         return (self.ended_at - self.started_at).total_seconds()
 
     def raise_if_failed(self) -> None:
-        """If an error ended the job, raise it, as the engine raised it at the service."""
+        """If an error ended the job, raise this error, as the engine raised it at the service."""
         if self.error is not None:
             raise self.error
         if self.state == "stopped":
@@ -258,8 +258,8 @@ class Job(JobOut, _Value):
 
 
 class ScheduleRun(RunView, _Value):
-    """A time at which a schedule was due, and the job of that time, or the reason why there is
-    none."""
+    """A time at which a schedule was due, and the job of that time, or the reason why no job was
+    made."""
 
     shown = ("run_id", "outcome", "job_id", "job_state")
 
@@ -284,8 +284,8 @@ class Schedule(ScheduleView, _Value):
 
 
 class Identity(Me, _Value):
-    """The identity of the caller at a service, and the patterns of buckets that it may use
-    there."""
+    """The identity of the caller at a service, and the patterns of the buckets that the caller may
+    use there."""
 
     shown = ("name", "role")
 

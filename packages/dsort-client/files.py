@@ -22,7 +22,8 @@ STARTS = ("dsort.__main__", "dsort.client", "dsort.builder")
 LATER = "dsort.spec."
 """Modules that are in the wheel even if they are imported only when a command runs."""
 HERE_ONLY = ("gen-shards", "materialize", "remove", "serve", "verify", "where")
-"""Commands that only ``dsort-shards`` has. Texts of the client name them as `` `dsort serve` ``."""
+"""Commands that only ``dsort-shards`` has. In texts of the client they keep their names: ``dsort
+serve``."""
 NAME = re.compile(
     r"^(\s*(?:from|import) )dsort(?=[.\s])"  # imports
     r"|(?<=[\"'])dsort(?=\.\w+\.)"  # modules that are imported by their names
@@ -72,12 +73,12 @@ def files_of(repository: Path) -> list[Path]:
     while left:
         name = left.pop()
         path = _file(repository, name)
-        if not name or path is None or path in found:  # a name in a module, or known
+        if not name or path is None or path in found:  # no module, or a known module
             continue
         found.add(path)
         left.append(name.rpartition(".")[0])
         left += [each for each in imports_of(path) if each.partition(".")[0] == "dsort"]
-    return sorted(found - {repository / "dsort/__init__.py"})  # the client has its own
+    return sorted(found - {repository / "dsort/__init__.py"})  # the client has a file of its own
 
 
 def _file(repository: Path, name: str) -> Path | None:

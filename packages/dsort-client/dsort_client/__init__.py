@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not, and what every module has."""
+    """The public names, loaded or not, and the names that every module has."""
     special = (name for name in globals() if name.startswith("__"))
     public = (import_module(f"{__name__}.{each}").__all__ for each in _MODULES)
     return sorted({*special, *_OTHERS, *(name for names in public for name in names)})
