@@ -1,7 +1,7 @@
 """``JobInfo`` and its metrics, as AIStore's clients expect them, made from a row of the database.
 
-The formats are those of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0. The OpenAPI
-document takes its models and examples of AIStore's routes from here.
+The formats are those of ``api/apc`` and ``ext/dsort/api_metrics.go`` of AIStore 5.0. This module
+also has the models and examples of AIStore's routes in the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _View(BaseModel):
 
 
 class JobMetrics(_View):
-    """What was done, by AIStore's phases. Counters are texts, durations nanoseconds."""
+    """The work of a job, by AIStore's phases. Counters are texts, durations nanoseconds."""
 
     local_extraction: dict[str, Any]
     meta_sorting: dict[str, Any]
@@ -138,7 +138,7 @@ TARGET: Final = "dsort"
 """The one target that a job of this service has. A cluster has a ``JobInfo`` for each target."""
 
 _PREFIX: Final = "srt-"
-"""The prefix of every dSort job id: AIStore's command line recognizes dSort jobs by it."""
+"""The prefix of every dSort job id: AIStore's command line recognizes dSort jobs by this prefix."""
 
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 
@@ -205,8 +205,8 @@ def job_info(
     ``kinds_to_name``).
 
     ``aborted``: the job failed or was stopped. ``archived``: the job has ended, and its metrics are
-    final. The durations of its three phases have the names of AIStore's JSON. Parts of the row that
-    cannot be read are left out.
+    final. The durations of AIStore's three phases have the names of AIStore's JSON. Parts of the
+    row that cannot be read are left out.
     """
     try:
         return _info(row, root, warnings, named or {})
@@ -409,7 +409,7 @@ def _creation_counts(facts: _Facts) -> Json:
 
 
 def _no_times() -> Json:
-    """No record metadata travels between targets, because there is only one."""
+    """No record metadata travels between targets, because a service is one target."""
     none = dict.fromkeys(("total_ms", "count", "min_ms", "max_ms", "avg_ms"), "0")
     return {**none, "min_ms": str(_NO_MINIMUM)}
 

@@ -1,7 +1,7 @@
 """``GET`` and ``HEAD`` of ``/v1/buckets``: buckets, and the objects in them.
 
 The messages are those of AIStore's clients: an action in a JSON body, even with the method GET. A
-request without a body asks for a list. AIStore's Go clients and its SDK request MessagePack.
+request without a body requests a list. AIStore's Go clients and its SDK request MessagePack.
 """
 
 from __future__ import annotations
@@ -168,8 +168,9 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
         ] = "",
         uuid: Annotated[str, Query(max_length=64, description="`uuid` of the page before.")] = "",
     ) -> Response:
-        """A page of the bucket's objects, in byte order of their names. AIStore's clients send the
-        same as a body: `{"action": "list", "value": {"prefix": ..., "pagesize": ...}}`."""
+        """A page of the bucket's objects, in byte order of their names. AIStore's clients send
+        these parameters in a body:
+        `{"action": "list", "value": {"prefix": ..., "pagesize": ...}}`."""
         place = bucket_place(service, request, identity, provider)
         query = {
             "prefix": prefix,
@@ -206,8 +207,8 @@ def _add_head(routes: APIRouter, service: Service) -> None:
     def head_bucket(
         request: Request, identity: Caller, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """Whether the bucket is there, and the token may read it. With `bsumm_remote` AIStore's
-        clients ask for a summary as well, which this service does not make."""
+        """Whether the bucket exists, and the token may read it. With `bsumm_remote`, AIStore's
+        clients also request a summary, which this service does not make."""
         if "bsumm_remote" in request.query_params:
             raise NotSupportedError("buckets are not summed up here", hint="list the objects")
         place = bucket_place(service, request, identity, provider)

@@ -1,5 +1,5 @@
-"""``POST`` and ``DELETE`` of ``/v1/buckets/BUCKET``: buckets that requests make and remove, and
-several objects that one request removes: by their names, a template, or a prefix.
+"""``POST`` and ``DELETE`` of ``/v1/buckets/BUCKET``: requests that make a bucket, remove a bucket,
+or remove several objects by their names, a template, or a prefix.
 
 Only directories under the data root are made and removed.
 """
@@ -61,8 +61,8 @@ _RANGE_SIGNS: Final = "{}@%"
 
 
 class RemovalAsked(Struct, frozen=True):
-    """The objects to remove: ``names``, or the names of ``template``. Without a range the template
-    is a prefix; an empty one means all objects that are not hidden. ``flat``: False leaves out
+    """The objects to remove: ``names``, or the names of ``template``. A template without a range is
+    a prefix; an empty template means all objects that are not hidden. ``flat``: False leaves out
     objects below a ``/`` behind the prefix."""
 
     names: Sequence[str] = ()
@@ -105,7 +105,7 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     async def post_bucket(
         request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """Make a bucket: a directory. The token has to allow it as an output."""
+        """Make a bucket: a directory. The token has to allow the bucket as an output."""
         place = bucket_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         await action_message(request, "create-bck")
@@ -133,8 +133,8 @@ def _add_changes(routes: APIRouter, service: Service) -> None:
     async def delete_bucket(
         request: Request, identity: Submitting, bucket: BucketPath, provider: Provider = ""
     ) -> Response:
-        """For an admin, `destroy-bck`: remove a directory under the data root which no job uses,
-        with all that is in it. `delete-listrange`: remove the objects that the `value` of the
+        """For an admin, `destroy-bck`: remove a directory under the data root with its content, if
+        no job uses the directory. `delete-listrange`: remove the objects that the `value` of the
         message names as `objnames`, or as `template`, which may be a prefix; `non-recurs` leaves
         out objects below a `/` behind this prefix. If a running job writes or reads one of these
         objects, none is removed."""
@@ -232,8 +232,8 @@ def _listed(bucket: Bucket, prefix: str, *, flat: bool) -> Iterator[str]:
 
 
 def _create_bucket(place: ObjectPlace) -> None:
-    """Make the directory ``place``. ``ConflictError`` if it exists, ``SpecError`` for an invalid
-    name, ``NotSupportedError`` in a store."""
+    """Make the directory ``place``. ``ConflictError`` if the directory exists, ``SpecError`` for an
+    invalid name, ``NotSupportedError`` in a store."""
     _refuse_store(place)
     for each in place.ref.path.strip("/").split("/"):
         try:
@@ -289,11 +289,12 @@ def _refuse_store(place: ObjectPlace) -> None:
 def refuse_in_use(
     database: Database, uri: str, names: Iterable[str], is_there: Callable[[str], bool]
 ) -> None:
-    """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``, or reads
-    its bucket and the object exists. A new object in a bucket that is read does no harm.
+    """``ConflictError`` if a running job may write one of ``names`` in the bucket ``uri``; or if
+    one of these objects exists, and a running job reads the bucket. A new object in the bucket does
+    no harm.
 
-    Without this check, the job would notice the change and fail; with it, the writer gets an error,
-    and the job continues. A job that begins meanwhile notices the change itself."""
+    Without this check, the job would notice the change and fail. With the check, the writer gets an
+    error, and the job continues. A job that begins after the check notices the change."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     rows = database.rows(query)
     for name, (job_id, input_uri, claims) in product(names if rows else (), rows):
@@ -310,7 +311,7 @@ def refuse_in_use(
 
 def _refuse_bucket_in_use(database: Database, uri: str) -> None:
     """``ConflictError`` if a job that has not ended reads or writes in the bucket ``uri``, in a
-    bucket that contains it, or in a bucket inside it."""
+    bucket that contains this bucket, or in a bucket inside it."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.output_uri).where(
         jobs.c.state.in_(("queued", "running"))
     )

@@ -1,7 +1,7 @@
 """Checksums that AIStore's clients send with an object, and checksums that they request.
 
 A stored object is compared with the checksum that was sent. Checksums are not stored: if a client
-requests one, the object is read to compute it.
+requests the checksum of an object, the object is read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AIStore's requests to its cluster that concern jobs: list running jobs, get the status of a job,
-stop a job.
+"""The requests about jobs that AIStore's clients send to a cluster: list running jobs, get the
+status of a job, stop a job.
 
-AIStore's command line sends them beside the requests of ``/v1/sort``; its SDK uses them to wait for
-a job of any kind.
+AIStore's command line sends these requests beside those of ``/v1/sort``; AIStore's SDK sends them
+to wait for a job of any kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """External key maps that AIStore's Python SDK stores beside the inputs of a job before its start.
 
-The SDK writes the key map as the object ``ekm-file.json`` into the input bucket, and puts its URL
-into the spec. This service stores no such object. It holds the key map in memory until the job is
-started; then the key map becomes the field ``ekm`` of the spec.
+The SDK writes the key map as the object ``ekm-file.json`` into the input bucket, and puts the
+object's URL into the spec. This service does not store this object. The service holds the key map
+in memory until the job is started; then the key map becomes the field ``ekm`` of the spec.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class HeldKeyMaps:
 def with_key_map(
     spec: Mapping[str, Any], held: HeldKeyMaps, *, owner: str, address: str
 ) -> dict[str, Any]:
-    """``spec`` with the key map of its ``ekm_file``, if that is a URL of this service (``address``:
-    host and port as the client uses them). ``SpecError`` if the key map is not held."""
+    """``spec`` with the key map of its ``ekm_file``, if this field is a URL of this service
+    (``address``: host and port as the client uses them). ``SpecError`` if the key map is not
+    held."""
     url = spec.get("ekm_file")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return dict(spec)

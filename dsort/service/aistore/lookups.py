@@ -35,7 +35,8 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def find_job(service: Service, identity: Identity, uuid: str) -> JobRow | None:
-    """The job with this id, AIStore's or ours; None if the token may see no such job."""
+    """The job with this id, which is AIStore's id or the service's; None if the token may see no
+    such job."""
     row = service.store.get(own_id(uuid)) if _ID.fullmatch(uuid) else None
     return row if row is not None and identity.may_see(row) else None
 
@@ -59,10 +60,10 @@ def own_job(service: Service, identity: Identity, uuid: str) -> JobRow:
 
 
 def refuse_absent(service: Service, new: JobRow) -> None:
-    """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports this at
-    once. Other jobs of this service fail only when they run, because their inputs may be made until
-    then. Buckets of an object store are not checked: that would take a request to the store for
-    each job."""
+    """``NotFoundError`` for an input bucket whose directory does not exist. AIStore reports a
+    missing bucket at once. Jobs from the REST routes fail only when they run, because their inputs
+    may be made until then. Buckets of an object store are not checked: that would take a request to
+    the store for each job."""
     for uri in split_uris(new.input_uri):
         ref = parse_bucket(uri)
         if ref.scheme == "file" and not Path(ref.path).is_dir():

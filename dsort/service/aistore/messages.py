@@ -15,12 +15,12 @@ _DECLINED: Final = ("summary-bck",)
 
 
 def message_of(body: bytes) -> dict[str, Any]:
-    """The fields of a body; an empty body has none. ``SpecError``."""
+    """The fields of a body; {} for an empty body. ``SpecError``."""
     return fields_of(parse_text(body)) if body.strip() else {}
 
 
 def fields_of(value: object) -> dict[str, Any]:
-    """Fields by their names in lower case, since Go ignores the case of names; null has none.
+    """Fields by their names in lower case, because Go ignores the case of names; {} for null.
     ``SpecError``."""
     if value is None:
         return {}

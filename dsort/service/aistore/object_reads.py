@@ -116,9 +116,9 @@ def _add_get(routes: APIRouter, reads: _Reads) -> None:
             str | None, Header(description="ETags that the client has.")
         ] = None,
     ) -> Response:
-        """The bytes of an object, or a range of them. With `transform`, the shard that this
-        transform makes, byte for byte as `dsort transform` would write it, and always whole. The
-        token has to allow the bucket as an input."""
+        """The bytes of an object, or a range of them. With `transform`, the whole shard that this
+        transform makes, byte for byte as `dsort transform` would write it. The token has to allow
+        the bucket as an input."""
         place = object_place(reads.service, request, identity, provider)
         use = _use(identity, transform, etl_name)
         known = [tag.strip() for tag in (if_none_match or "").split(",")]
@@ -191,7 +191,7 @@ def _add_head(routes: APIRouter, reads: _Reads) -> None:
 
 
 class _Reads:
-    """Opens objects, and sends what processes make of shards."""
+    """Opens objects, and sends the files that processes make of shards."""
 
     def __init__(self, service: Service) -> None:
         self.service = service

@@ -1,7 +1,6 @@
-"""``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: objects that requests write and remove.
-
-Submitters may use them in buckets that their tokens allow as outputs, because their jobs could do
-the same there. An object gets its name once all of its bytes have arrived.
+"""``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: requests that write or remove an object.
+Submitters may send them for buckets that their tokens allow as outputs, because their jobs may
+write and remove objects there. An object gets its name once all of its bytes have arrived.
 """
 
 from __future__ import annotations
@@ -126,8 +125,8 @@ def _add_put(routes: APIRouter, service: Service) -> None:
         part: Annotated[str, Query(max_length=10, include_in_schema=False)] = "",
     ) -> Response:
         """Store the body as an object. An existing object is replaced. The name appears once all
-        bytes are stored. The bucket has to exist, and the token has to allow it as an output. An
-        object that a running job writes or reads is not replaced."""
+        bytes are stored. The bucket has to exist, and the token has to allow the bucket as an
+        output. An object that a running job writes or reads is not replaced."""
         place = object_place(service, request, identity, provider, writes=True)
         refuse_to_change(service)
         _refuse_other_writes(request)
@@ -301,7 +300,7 @@ def _writing(staged: StagedObject, at: int, piece: bytes) -> Callable[[], None]:
 
 
 class _Pieces:
-    """A body in pieces of the requested size. At most one of them is held in memory."""
+    """A body in pieces of the requested size. At most one piece is held in memory."""
 
     def __init__(
         self, body: AsyncIterator[bytes], announced: int | None, checksum: Checksum | None
@@ -329,8 +328,8 @@ class _Pieces:
         return piece
 
     def check(self) -> None:
-        """``SpecError`` if the number of bytes differs from the announced one, or the checksum from
-        the sent one."""
+        """``SpecError`` if the number of bytes differs from the announced number, or the checksum
+        from the sent checksum."""
         if self.announced not in (None, self._size_bytes):
             self._refuse_size()
         if self._checksum is not None:

@@ -48,7 +48,7 @@ Provider = Annotated[
 
 class ObjectRoute(APIRoute):
     """A route whose errors also have their text as ``message``, for AIStore's command line. Answers
-    to HEAD have it in a header."""
+    to HEAD have the text in a header."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with errors turned into answers."""
@@ -72,8 +72,8 @@ class ObjectRoute(APIRoute):
 
 
 async def _drain(request: Request) -> None:
-    """Read the rest of a body, if it is short and comes soon, because a client that still sends
-    does not read the answer. ``RuntimeError``: the body was read before."""
+    """Read the rest of a body, if the rest is short and arrives soon, because a client that still
+    sends does not read the answer. ``RuntimeError``: the body was read before."""
     count = 0
     with suppress(ClientDisconnect, RuntimeError, TimeoutError):
         async with asyncio.timeout(limits.REST_S_MAX):
@@ -135,7 +135,7 @@ def check_changed_name(name: str) -> None:
 def _asking(
     service: Service, request: Request, identity: Identity, provider: str, writes: bool
 ) -> Asking:
-    """The caller of a request, and its use of the place. ``NotSupportedError`` for a bucket in a
+    """The caller and the rules of a request for a place. ``NotSupportedError`` for a bucket in a
     namespace or another cluster of AIStore."""
     if request.query_params.get("namespace", "").strip("@#"):
         raise NotSupportedError("there are no namespaces here", hint="leave namespace out")

@@ -1,7 +1,7 @@
-"""AIStore's own routes for dSort, ``/v1/sort``, so that its clients work with this service: the
-official Python SDK (2.0.0), its Go API and command line.
+"""AIStore's own routes for dSort, ``/v1/sort``, so that AIStore's clients work with this service:
+the Python SDK (2.0.0), the Go API and the command line.
 
-This service is no cluster: it declines AIStore's routes that have no counterpart here.
+This service is no cluster, and declines AIStore's routes that have no counterpart here.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class PeerRoute(APIRoute):
 
 
 def _error_response(error: DsortError) -> Response:
-    # 409 is never sent on these routes: AIStore never does, and its SDK would take it for a bucket
-    # that exists.
+    # These routes never send 409, as AIStore does not: the SDK would take 409 for "the bucket
+    # exists".
     status = 400 if error.http_status == 409 else error.http_status
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if isinstance(error, TooManyRequestsError):
@@ -169,8 +169,8 @@ def _add_start(routes: APIRouter, service: Service, held: HeldKeyMaps) -> None:
 
 
 def _with_reactions(spec: dict[str, Any], operators: Mapping[str, str]) -> dict[str, Any]:
-    """``spec`` with AIStore's reaction to members whose paths lead out of their archive: it refuses
-    them. Reactions that the spec or the operator of the service sets stay."""
+    """``spec`` with AIStore's reaction to members whose paths lead out of their archive: the job
+    refuses them. Reactions that the spec or the operator of the service sets stay."""
     parts = (spec, spec.get("Config"), spec.get("config"), operators)
     if any(isinstance(part, Mapping) and "unsafe_names" in part for part in parts):
         return spec
@@ -206,7 +206,7 @@ def _add_looks(routes: APIRouter, service: Service) -> None:
         ] = "",
         only_active: Annotated[bool, Query(description="Only jobs that have not ended.")] = False,
     ) -> Response:
-        """One job, or the newest thousand."""
+        """One job, or the newest thousand jobs."""
         root = service.config.run.root.resolve()
         if uuid is not None:
             row = seen_job(service, identity, uuid)
@@ -266,7 +266,7 @@ def _warnings(service: Service, row: JobRow) -> list[str]:
 
 def _pattern(text: str) -> re2._Regexp[str] | None:
     """``text`` as a pattern for RE2, whose time grows only in proportion to the searched text. None
-    if it is empty; ``SpecError``."""
+    if ``text`` is empty; ``SpecError``."""
     if not text:
         return None
     if len(text) > _REGEX_CHARACTERS_MAX:

@@ -1,7 +1,8 @@
 """The guest's work on shards, in a process of its own: ``python -m
 dsort.service.aistore.shard_works``.
 
-It transforms a shard or one record of it, lists its files, or reads one of them."""
+The process transforms a shard or one record of a shard, lists the files of a shard, or reads one
+file."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def _transform(directory: Path, order: Order) -> None:
 
 
 def _options(directory: Path, order: Order) -> RunOptions:
-    """The options of a job of one shard. Code runs if the service has recorded who allowed it."""
+    """The options of a job of one shard. Code of the spec runs if the service has recorded who
+    allowed the code."""
     scratch = directory / "scratch"
     scratch.mkdir()
     return RunOptions(
@@ -75,8 +77,8 @@ def _options(directory: Path, order: Order) -> RunOptions:
 
 
 def _change(directory: Path, order: Order) -> None:
-    """Write a record and the results of a transform on it, which are the records of a job with this
-    record only."""
+    """Write a record, and the records that a transform makes of it, in a job with only this
+    record."""
     with opened_shard(order) as shard:
         record = record_of(shard, int(order["number"]))
         if record.size_bytes > RECORD_BYTES_MAX:
@@ -111,7 +113,7 @@ def _write_shard(path: Path, record: Record) -> None:
 
 
 def _changed(made_out: Path, left: int) -> list[dict[str, Any]]:
-    """The records that the transform made; none if it drops the record."""
+    """The records that the transform made; empty if the transform drops the record."""
     names = sorted(each.name for each in made_out.glob("*.tar"))
     bucket = open_bucket(BucketRef("file", str(made_out)), root=made_out)
     found = []

@@ -1,7 +1,7 @@
 """Shards that are transformed while they are read, and files of shards by their paths.
 
-Each request is one order for the process of shards. A transformed shard is a job of one shard, with
-the same bytes as ``dsort transform`` writes.
+Each request is one order for the process of shards. A job of one shard makes a transformed shard,
+with the same bytes as ``dsort transform``.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class InlineTransforms:
         self._turns = Turns()
 
     def spec(self, place: ObjectPlace, use: str) -> InlineSpec:
-        """The checked spec of the job, without the place that it writes to. ``SpecError`` if there
-        is no such transform, ``ForbiddenError`` if it may not run, or reads files that the caller
-        may not read."""
+        """The checked spec of the job, without the place that it writes to. ``SpecError`` if the
+        transform does not exist, ``ForbiddenError`` if the transform may not run, or reads files
+        that the caller may not read."""
         extension = archive_extension(place.name)
         if extension is None:
             problem = SpecProblem("name", "is not that of a shard: only shards have records")
@@ -108,7 +108,7 @@ class InlineTransforms:
     ) -> tuple[MadeFile, ExitStack]:
         """(the transformed shard, the object to close after sending). The shard is complete before
         its first byte is sent, so no client gets a shard that ends too soon. ``ShardProblemError``,
-        ``DsortError`` if it could not be made."""
+        ``DsortError`` if the shard could not be made."""
         if size_bytes > INLINE_BYTES_MAX:
             raise TooLargeError(
                 f"the shard has {format_bytes(size_bytes)}, over {format_bytes(INLINE_BYTES_MAX)}",

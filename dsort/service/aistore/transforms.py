@@ -1,8 +1,8 @@
-"""``/v1/transforms``: named transforms, which admins write and specs use. ``/v1/changed`` tries one
-on a record.
+"""``/v1/transforms``: named transforms, which admins write and specs use. ``/v1/changed`` tries a
+transform on a record.
 
-A version is a row that never changes, and its number is never used again. A removed version stays
-as a row without a definition.
+A version is a row that never changes. The number of a version is never used again. A removed
+version stays as a row without a definition.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ class TransformStore:
         *,
         also: Callable[[Connection, NamedTransform], None] = lambda connection, made: None,
     ) -> tuple[NamedTransform, bool]:
-        """(the newest version of ``name``, which has the ``fields``; whether it is new).
-        ``SpecError`` if ``fields`` are no transform, ``ConflictError`` if another request adds a
-        version at the same moment. ``also`` is called in the same transaction."""
+        """(the newest version of ``name``, which has the ``fields``; whether this call made the
+        version). ``SpecError`` if ``fields`` are no transform, ``ConflictError`` if another request
+        adds a version at the same moment. ``also`` is called in the same transaction."""
         parse_use(name)
         kept, transform = read_transform(fields)
         columns = transforms.c
@@ -324,8 +324,8 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         caller: Admin, request: Request, response: Response, name: Name
     ) -> WholeTransformView:
         """Add the next version of a name. A version never changes. Running jobs, and specs that
-        name an earlier version, keep that version. For admins; the steps may run code, and then
-        every submitter of jobs may use them."""
+        name an earlier version, keep that version. For admins. If the steps run code, every
+        submitter of jobs may use this code."""
         body = await request.body()
 
         def also(connection: Connection, made: NamedTransform) -> None:
@@ -356,8 +356,8 @@ def _add_writing(routes: APIRouter, service: Service) -> None:
         summary="Remove a transform",
     )
     def remove_transform(caller: Admin, request: Request, use: Use) -> Response:
-        """Remove the named version, or all versions. Jobs that began with it continue. Numbers of
-        removed versions are never used again. For admins."""
+        """Remove the named version, or all versions. Jobs that began with a removed version
+        continue. Numbers of removed versions are never used again. For admins."""
         name, version = parse_use(use)
         TransformStore(service.database).remove(
             name,
@@ -391,8 +391,8 @@ def _add_changed(routes: APIRouter, looks: Looks, inline: InlineTransforms) -> N
             Query(max_length=80, description="`resize@3`, or `resize` for the newest version."),
         ],
     ) -> Response:
-        """A record, and the records that a named transform makes of it. They are made by a job with
-        only this record, which writes to no bucket. For submitters."""
+        """A record, and the records that a named transform makes of it. A job with only this record
+        makes them, and writes to no bucket. For submitters."""
         place = looks.shard(request, identity, b"/v1/changed/")
         require(SUBMITTER)(identity)
         made = await run_in_threadpool(inline.spec, place, transform)
