@@ -1,5 +1,5 @@
-"""The application: all routes, the middleware around them, how errors become answers, and the files
-of the web page."""
+"""The application: all routes, the middleware around them, the answers for errors, and the files of
+the web page."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from dsort.version import dsort_version
 
 def _refusal_of(scope: Scope) -> dict[str, Any] | None:
     if "\n" in scope["path"]:
-        # The pattern of a route ends in "$", which also matches before a line break at the end: the
-        # request would get the route of one path and the limits of another.
+        # The pattern of a route ends in "$", which also matches before a line break at the end. So
+        # a path with a line break would get the route of one path and the limits of another.
         detail = "no path here has a line break"
         return problem("not_found", 404, detail, hint=_NOT_FOUND_HINT, exit_code=2)
     problems = _problems(scope["query_string"])
@@ -286,8 +286,8 @@ def _tell_database(request: Request, error: SQLAlchemyError) -> Response:
 
 
 def is_database_away(error: SQLAlchemyError) -> bool:
-    """Whether another try of the transaction may succeed: there was no connection, or no free one,
-    a lock took too long, or the transaction broke in the middle."""
+    """Whether another try of the transaction may succeed: the connection failed, no connection was
+    free, the wait for a lock was too long, or the transaction broke in the middle."""
     if isinstance(error, PoolTimeoutError | PendingRollbackError):
         return True
     if not isinstance(error, DBAPIError):
@@ -300,7 +300,7 @@ def is_database_away(error: SQLAlchemyError) -> bool:
 
 
 def _sql_state(error: SQLAlchemyError) -> str:
-    """PostgreSQL's code of the error, as pg8000 reports it; empty if there is none."""
+    """PostgreSQL's code of the error, as pg8000 reports it; empty if the error has no code."""
     orig = error.orig if isinstance(error, DBAPIError) else None
     fields = orig.args[0] if orig is not None and orig.args else None
     return str(fields.get("C", "")) if isinstance(fields, Mapping) else ""

@@ -126,7 +126,7 @@ class Looks:
 
 
 async def looks_of(service: Here) -> Looks:
-    """A dependency: what the routes share."""
+    """A dependency: the ``Looks`` of the routes."""
     return Looks(service)
 
 
@@ -334,7 +334,7 @@ async def read_member(
     order = {"look": "payload", **numbers, "range": asked}
     made, closing = await looks.service.shards.look(place, order, request.is_disconnected)
     with closing as ends:
-        # The process may have opened another object than the one whose tag is sent.
+        # The process may have opened an object with another tag than the tag that is sent.
         now = await looks.stat(place)
         if (now.etag, now.size_bytes) != (info.etag, info.size_bytes):
             raise ChangedInputError(f"{place.name} changed while it was read", hint="ask again")

@@ -60,8 +60,8 @@ Here = Annotated["Service", Depends(service_of)]
 
 
 def address_of(request: Request) -> str:
-    """The address that the connection comes from; empty if it has none. Headers of proxies are not
-    trusted."""
+    """The address of the client's end of the connection; empty if the connection has no address.
+    Headers of proxies are not trusted."""
     return request.client.host if request.client else ""
 
 
@@ -73,8 +73,8 @@ def note(
     connection: Connection | None = None,
     **details: Any,
 ) -> None:
-    """Write the action into the audit trail, as part of the transaction of ``connection`` if there
-    is one."""
+    """Write the action into the audit trail, as part of the transaction of ``connection``, if it is
+    given."""
     service: Service = request.app.state.service
     service.audit.note(connection, who, address_of(request), action, target, details)
 
@@ -332,7 +332,7 @@ def entity_tag(*parts: str) -> str:
 
 
 def object_headers(info: ObjectInfo, tag: str) -> dict[str, str]:
-    """The headers of an object, the same for each part of it."""
+    """The headers of an object, which are equal for all parts of the object."""
     modified = formatdate(max(info.mtime_ns, 0) // 10**9, usegmt=True)
     return {**_SAFE, "ETag": tag, "Last-Modified": modified}
 

@@ -118,8 +118,8 @@ _SAME = tuple(name for name in JobOut.model_fields if name not in _DERIVED)
 
 
 def job_out(row: JobRow, *, position: int | None = None, whole: bool = False) -> JobOut:
-    """The job as it is shown; ``whole``: with its spec and result. ``unreadable`` lists what cannot
-    be shown."""
+    """The job as answers show it; ``whole``: with its spec and result. ``unreadable`` lists the
+    fields that cannot be shown."""
     is_running = row.state == RUNNING
     parts, wrong = read_parts(
         {"progress": lambda: progress_view(row.progress, row.kind) if is_running else None}
@@ -327,8 +327,8 @@ def stop_job(
         ),
     ] = "",
 ) -> JobOut:
-    """A queued job is stopped at once; a running one ends within seconds and leaves nothing
-    half done. A job that has ended stays as it is."""
+    """A queued job is stopped at once. A running job ends within seconds, and removes its
+    unfinished work. A job that has ended stays as it is."""
     after = service.store.ask_stop(row.job_id, reason)
     note(request, identity.name, "job.stop", row.job_id, reason=reason)
     service.dispatcher.wake()

@@ -173,8 +173,8 @@ class Metrics:
         return kind
 
     def on_request(self, route: str, method: str, status: int, elapsed_s: float) -> None:
-        """Count a request. ``route``: the template of its route; paths would make a time series for
-        each job."""
+        """Count a request. ``route``: the template of the request's route, because paths would make
+        a time series for each job."""
         known = method if method in METHODS else "OTHER"
         self._requests.labels(route, known, str(status)).inc()
         self._request_s.labels(route, known).observe(elapsed_s)
@@ -314,7 +314,7 @@ dsort_job_progress_ratio{{job="{EXAMPLE_ID}"}} 0.2915
 
 
 def router(service: Service) -> APIRouter:
-    """The route of the metrics; it needs a token, unless ``--metrics-open`` is set."""
+    """The route of the metrics, which needs a token, unless ``--metrics-open`` is set."""
     routes = APIRouter(tags=["service"])
 
     def anyone() -> Identity:

@@ -197,7 +197,7 @@ def job_log(
     summary="The data of a job's page",
 )
 def job_page_data(service: Here, row: SeenJob) -> PageView:
-    """Phases, throughput, output shards and how well records are mixed, as one document."""
+    """Phases, throughput, output shards and the mixing of records, as one document."""
     shown_job = job_out(row, position=service.store.position(row), whole=True)
     view = shown_job.model_dump(mode="json", exclude_unset=True)
     samples, warnings = _progress_and_warnings(service, row.job_id)
@@ -360,7 +360,7 @@ def _words(kind: str, data: Mapping[str, Any]) -> str:
 def _progress_and_warnings(
     service: Service, job_id: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(progress of a job, warnings of its newest attempt), as its process reported them."""
+    """(progress of a job, warnings of its newest attempt), as the job's process reported them."""
     progress: list[dict[str, Any]] = []
     warnings: list[dict[str, Any]] = []
     after = 0
@@ -370,7 +370,7 @@ def _progress_and_warnings(
             if each.kind == "warning":
                 warnings.append(dict(each.data))
             elif each.kind == "state" and each.data.get("state") == "running":
-                # The next attempt reports its own warnings, as a rule the same ones.
+                # The next attempt reports its own warnings, which are usually the same.
                 warnings.clear()
         after = events[-1].number
     return progress, warnings
@@ -412,8 +412,8 @@ async def _stream(
                 return
             while (live := await asked.next(queue)) is not LOOK:
                 if live is None:
-                    # The service ends, the token is no longer valid, or the client was too slow: it
-                    # connects again.
+                    # The service ends, the token is no longer valid, or the client was too slow.
+                    # The client connects again.
                     return
                 if live.number not in sent:
                     yield _sent(live, row.kind)

@@ -139,8 +139,8 @@ def schedule_view(
     whole: bool = False,
 ) -> dict[str, Any]:
     """The ScheduleView of a row. ``next_times``: empty if the schedule is paused. ``whole``: with
-    the URLs of webhooks, for those who may change the schedule. ``unreadable`` lists what cannot be
-    shown."""
+    the URLs of webhooks, for those who may change the schedule. ``unreadable`` lists the fields
+    that cannot be shown."""
     definition = row.definition
     rests = row.paused or bool(row.unreadable)
     parts, wrong = read_parts(
