@@ -13,8 +13,8 @@ const TERMS = [
 const OPTION = /(?:^|\s)--[a-z]/;
 const OPERATOR = /operator|dsort serve/;
 
-/** The text of an error in the words of this page. Options that are left are options of `dsort
-    serve`. */
+/** The text of an error in the words of this page. Options that are left belong to
+    `dsort serve`. */
 export const pageTerms = (text) => {
   if (typeof text !== "string") return text;
   const own = TERMS.reduce((words, [pattern, term]) => words.replace(pattern, term), text);
