@@ -195,9 +195,10 @@ CURSOR_CHARACTERS_MAX: Final = 3 * TEXT_BYTES_MAX + 64
 
 
 class PageAsked(Struct, frozen=True):
-    """A page of the objects whose names begin with ``prefix``. ``after``: the page's names come
-    after this one. ``listing``: the identifier of the previous page's listing, "" for the first
-    page. ``flat``: False shows all objects below a ``/`` behind the prefix as one directory."""
+    """A page of the objects whose names begin with ``prefix``. ``after``: the names of the page
+    come after this name. ``listing``: the identifier of the previous page's listing, "" for the
+    first page. ``flat``: False shows all objects below a ``/`` behind the prefix as one
+    directory."""
 
     prefix: str = ""
     after: str = ""
@@ -255,7 +256,7 @@ class Entry(Struct, frozen=True):
 
 
 class ListingPage(Struct):
-    """``after``: where the next page begins; "" for the last one."""
+    """``after``: the last name before the next page; "" on the last page."""
 
     listing: str
     entries: list[Entry] = field(default_factory=list)
@@ -276,8 +277,8 @@ class _Held(Struct, frozen=True):
 
 
 class Listings:
-    """Makes pages, and holds listings between them: a few, for a minute. Safe to use from many
-    threads."""
+    """Makes pages, and holds a few listings for a minute, until their next pages are requested.
+    Safe to use from many threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -285,8 +286,8 @@ class Listings:
         self._held: OrderedDict[tuple[str, ...], _Held] = OrderedDict()
 
     def page(self, bucket: Bucket, uri: str, owner: str, asked: PageAsked) -> ListingPage:
-        """A page of the bucket ``uri`` for ``owner``. It has at most ``asked.size`` entries (0: the
-        most that a page may have) and takes ten seconds at most. ``SpecError``,
+        """A page of the bucket ``uri`` for ``owner``. The page has at most ``asked.size`` entries
+        (0: the most that a page may have) and takes ten seconds at most. ``SpecError``,
         ``StorageError``."""
         asked.check()
         names = self._take((uri, owner, *map(str, asked.place)))
@@ -407,6 +408,6 @@ def _all_buckets(config: ServiceConfig, policy: SpecPolicy) -> Iterator[str]:
 
 
 def name_in_specs(uri: str, root: Path) -> str:
-    """The bucket ``uri`` as specs name it: a directory under ``root`` by its name there."""
+    """The name of the bucket ``uri`` in specs: for a directory under ``root``, its name there."""
     path = PurePath(parse_address(uri).path) if uri.startswith("file://") else root
     return str(path.relative_to(root)) if root in path.parents else uri

@@ -1,4 +1,5 @@
-"""Files that requests get from shards. A process makes each file, and ends with its request.
+"""Files that requests get from shards. For each file, a process is made, which ends with the
+request.
 
 All facts about the content of a shard come from such a process, which writes the answer: the
 service sends the answer on, and parses no shard itself. The numbers of processes and of waiting
@@ -59,7 +60,8 @@ class Forks(ClosesOnExit):
         self._control: socket.socket | None = None
 
     def begin(self, directory: Path) -> int:
-        """Have a child carry out the order in ``directory``; returns the pipe of its answer."""
+        """Start a child that carries out the order in ``directory``; returns the pipe of the
+        child's answer."""
         answer, inside = os.pipe()
         try:
             with self._lock:
@@ -105,7 +107,7 @@ class Forks(ClosesOnExit):
             self.process = self._control = None
 
 
-RUNNING_MAX: Final = 3  # one client gets one less
+RUNNING_MAX: Final = 3  # one client gets one process less
 WAITING_MAX: Final = 16  # of one client
 WAIT_S_MAX: Final = 60.0
 ANSWER_BYTES_MAX: Final = 1 << 20
@@ -144,7 +146,8 @@ class MadeFile(Struct):
 
 
 class _Line:
-    """The requests of one client: ``own`` turns, and how many of them wait."""
+    """The requests of one client: ``own``, the client's turns; and the number of requests that
+    wait."""
 
     def __init__(self) -> None:
         self.own = asyncio.Semaphore(RUNNING_MAX - 1)
@@ -152,9 +155,9 @@ class _Line:
 
 
 class Turns:
-    """The turns of clients, because only a few processes run at once. No client has all of them:
-    one is always left for another client. At most ``WAITING_MAX`` requests of one client wait, each
-    at most ``WAIT_S_MAX`` seconds. For one event loop."""
+    """The turns of clients, because only a few processes run at once. One turn is always left for
+    another client. At most ``WAITING_MAX`` requests of one client wait, each at most ``WAIT_S_MAX``
+    seconds. For one event loop."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(RUNNING_MAX)
@@ -163,8 +166,8 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def one(self, client: str) -> AsyncIterator[None]:
-        """A context in which the client has a turn. ``TooManyRequestsError`` if it does not get one
-        in time."""
+        """A context in which the client has a turn. ``TooManyRequestsError`` if the client gets no
+        turn in time."""
         line = self._lines.setdefault(client, _Line())
         if line.waiting >= WAITING_MAX:
             raise TooManyRequestsError(
@@ -206,7 +209,7 @@ class ShardProcesses(ClosesOnExit):
         self.forks.close()
 
     def remove_left(self) -> None:
-        """Remove what a dead service has left."""
+        """Remove the files that a dead service has left."""
         if self._scratch is not None:
             for path in self._scratch.glob(f"{glob.escape(self._prefix)}*"):
                 shutil.rmtree(path, ignore_errors=True)

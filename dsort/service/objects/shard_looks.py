@@ -26,9 +26,9 @@ from dsort.sizes import format_bytes
 from dsort.storage.bucket import Bucket
 from dsort.storage.small_objects import read_small
 
-MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: the others are only counted
+MEMBERS_LISTED_MAX: Final = 16  # of each record of a page: further members are only counted
 MEMBERS_SHOWN_MAX: Final = 64  # of a record with its content
-NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar it may have megabytes
+NAME_CHARACTERS_MAX: Final = 1024  # of a key or a name: in a tar, names may have megabytes
 CONTENT_BYTES_MAX: Final = 6 << 20  # of all records that are shown at once
 PAYLOAD_BYTES_MAX: Final = 64 << 20
 RANGE_BYTES_MAX: Final = 4 << 20  # a player requests the rest itself
@@ -50,7 +50,7 @@ def records(shard: Shard, order: Order) -> Iterator[bytes]:
 
 
 def shown(shard: Shard, order: Order) -> Iterator[bytes]:
-    """Records with their content: those with the given numbers, or some at random."""
+    """Records with their content: the records with the given numbers, or random records."""
     total = len(shard)
     numbers = [int(each) for each in order["numbers"]]
     if order["random"]:
@@ -66,7 +66,7 @@ def shown(shard: Shard, order: Order) -> Iterator[bytes]:
 
 def payload(shard: Shard, order: Order) -> Iterator[bytes]:
     """One member of a record: a line that describes the bytes, and then all bytes of the member, or
-    at most ``RANGE_BYTES_MAX`` of those that the header ``Range`` requests."""
+    at most ``RANGE_BYTES_MAX`` of the bytes that the header ``Range`` requests."""
     record, member = record_of(shard, int(order["number"])), int(order["member"])
     if member >= len(record.sizes):
         raise NotFoundError(
@@ -79,7 +79,7 @@ def payload(shard: Shard, order: Order) -> Iterator[bytes]:
     except UnsatisfiableRangeError:
         yield to_json({"size_bytes": size_bytes, "status": 416}).encode() + b"\n"
         return
-    # Reading a part of a compressed shard means to inflate all that comes before it.
+    # To read a part of a compressed shard, all bytes before the part have to be inflated.
     if size_bytes > PAYLOAD_BYTES_MAX and (part is None or shard.record_index is None):
         raise TooLargeError(
             f"{name} has more than {format_bytes(PAYLOAD_BYTES_MAX)}", hint="`dsort cat` writes it"
@@ -105,7 +105,7 @@ def counts(bucket: Bucket, order: Order) -> Iterator[bytes]:
             name = manifest_name(directory.job_id)
             manifest = parse_manifest(read_small(bucket, name, bytes_max=MANIFEST_BYTES_MAX))
         except DsortError:
-            continue  # not a manifest, or one of another version: the list is shown without it
+            continue  # no manifest, or of another version: the list lacks its numbers
         for output in manifest.outputs:
             if sizes.get(output.name) == output.file_bytes:
                 found.setdefault(output.name, output.records)
@@ -134,7 +134,7 @@ def garbage(bucket: Bucket, order: Order) -> Iterator[bytes]:
 
 
 def record_of(shard: Shard, number: int) -> Record:
-    """The record with this number; ``InputError`` if there is none."""
+    """The record with this number; ``InputError`` if the shard has no such record."""
     if not 0 <= number < len(shard):
         raise InputError(
             f"shard {shard.name} has {len(shard):,} records, none is number {number:,}"

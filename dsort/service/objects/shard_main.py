@@ -60,8 +60,8 @@ Users' code does not get these variables."""
 
 
 def main(works: Mapping[str, Work]) -> int:
-    """For each order, make a fork that carries it out with one of ``works``. The function returns
-    when the service closes the socket, which is standard input."""
+    """For each order, make a fork, which carries out the order with one of ``works``. The function
+    returns when the service closes the socket, which is standard input."""
     control = socket.socket(fileno=os.dup(0))
     # Output that users' code prints must not get into the answer.
     with open(os.devnull, "r+b") as nowhere:
@@ -171,7 +171,8 @@ def write_out(directory: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 @contextlib.contextmanager
 def opened_shard(order: Order) -> Iterator[Shard]:
-    """The shard. Its headers are read once; its index is kept until the shard changes."""
+    """The shard. The headers of the shard are read once; its index is kept until the shard
+    changes."""
     bucket = bucket_of(order)
     cache = BoundedIndexCache(Path(order["indexes"]), INDEXES_BYTES_MAX)
     info = bucket.stat(order["name"])

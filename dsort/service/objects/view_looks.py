@@ -1,8 +1,8 @@
 """Records of a view, as the process of a shard writes them for users.
 
-The manifest and the files of the view may have been written by anyone who may write to the bucket
-of the result. So the inputs are opened as the row of the job says, and each range has to lie inside
-an input that is still as the manifest lists it.
+A stranger with write access to the bucket may have written the manifest and the files of the view.
+So the places of the inputs come from the row of the job, and each range has to lie inside an input
+that has not changed since the manifest was written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _HINT: Final = "make the view again"
 
 def view_page(files: Bucket, inputs: Bucket, order: Order) -> Iterator[bytes]:
     """A page of the records of a view, from number ``first`` on. ``files``: the output bucket of
-    the job, ``inputs``: its input buckets as one."""
+    the job, ``inputs``: the job's input buckets as one bucket."""
     job_id, first, limit = str(order["job_id"]), int(order["first"]), int(order["limit"])
     try:
         stored = read_small(files, manifest_name(job_id), bytes_max=MANIFEST_BYTES_MAX)

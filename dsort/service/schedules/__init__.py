@@ -1,6 +1,6 @@
 """Schedules: definitions, due times, the jobs made for them, and the retention of results.
 
-Read ``definition`` first, then ``fire``: it makes one job for each due time, whatever the number of
+Read ``definition`` first, then ``fire``, which makes one job for each due time, with any number of
 replicas. This package also moves the ``latest`` pointer, and ``retention`` removes older results.
 ``due`` reads no clock.
 """

@@ -1,7 +1,7 @@
 """Schedules from requests, and jobs from schedules.
 
-A request becomes a ``ScheduleDefinition``, or an error with all of its problems. A definition and a
-due time become a job for the queue."""
+A request becomes a ``ScheduleDefinition``, or an error with all problems of the request. A
+definition and a due time become a job for the queue."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def parse_definition(
 
 
 def parse_timing(mapping: object) -> ScheduleDefinition:
-    """A definition with only the fields of ``mapping`` that decide when it is due. ``SpecError``
-    lists every problem at once."""
+    """A definition with only those fields of ``mapping`` from which the due times follow.
+    ``SpecError`` lists every problem at once."""
     if not isinstance(mapping, Mapping):
         raise SpecError(f"a schedule is an object of fields, not {describe(mapping)}")
     timing = {name: mapping[name] for name in TIMING if mapping.get(name) is not None}
@@ -250,7 +250,7 @@ def _warnings(definition: ScheduleDefinition) -> list[str]:
         if seed not in (None, "") and not has_placeholder(seed):
             warnings.append(
                 f"every run has the seed {seed}, and so the same order if its inputs are the same: "
-                'leave the seed out, or write e.g. "{{run_id}}", for a fresh one each time'
+                'leave the seed out, or write e.g. "{{run_id}}", for a fresh seed each time'
             )
     if not spec.get("overwrite"):
         named: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""``ScheduleDefinition``: a schedule as users write it; and rows of schedules and of their runs."""
+"""``ScheduleDefinition``, a schedule as users write it; and the rows of schedules and of their
+runs."""
 
 from __future__ import annotations
 
@@ -301,8 +302,9 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 def schedule_row(row: Row[Any]) -> ScheduleRow:
-    """The schedule in a row of the table. If its definition is invalid (a newer service wrote it,
-    or its time zone no longer exists), the other schedules can still be shown and run."""
+    """The schedule in a row of the table. A schedule with an invalid definition (a newer service
+    wrote it, or its time zone no longer exists) must not prevent other schedules from being shown
+    and run."""
     values = row._asdict()
     stored = values["definition"]
     try:

@@ -101,7 +101,7 @@ def run_id_of(due_s: float) -> str:
 
 def _times(definition: ScheduleDefinition, anchor_s: int, after_s: int) -> Iterator[float]:
     """The due times after ``after_s``, in order; where the local clock shows a time twice, the
-    first ones may be before ``after_s``."""
+    first results may be before ``after_s``."""
     zone = definition.zone
     if definition.cron is not None:
         # CronSim gets numbers only, so that it treats all expressions alike when the clock is
@@ -129,8 +129,8 @@ def _interval_times(
 
 
 def _existing(wall: datetime, zone: tzinfo) -> datetime:
-    """The first moment at which the local clock shows ``wall``. If the clock never shows it, the
-    first moment after the gap. Gaps end at whole minutes."""
+    """The first moment at which the local clock shows ``wall``. If the clock never shows ``wall``,
+    the first moment after the gap. Gaps end at whole minutes."""
     found = wall.replace(tzinfo=zone)
     while found.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != wall:
         wall = wall.replace(second=0) + timedelta(minutes=1)
@@ -168,7 +168,7 @@ def cron_in_numbers(text: str) -> str:
     """The cron expression ``text`` with numbers only, for CronSim. A field of days that begins with
     ``*`` keeps the ``*``, with which cron joins the two fields of days by "and". ``ValueError``
     names the field that is wrong, and the mistake."""
-    # CronSim reports a mistake only as "Bad minute", and accepts what crontab(5) does not have: a
+    # CronSim reports a mistake only as "Bad minute", and accepts syntax that crontab(5) lacks: a
     # sixth field, L, #.
     if len(text) > _TEXT_MAX:
         raise ValueError("is too long for a cron expression")

@@ -145,10 +145,9 @@ class ScheduleKeeper(TurnThread):
         return False
 
     def run_now(self, asked: ScheduleRow) -> RunRow:
-        """Make a job now, whatever its due times, even if the schedule is paused. ``overlap``
+        """Make a job of a schedule now, at any time, even if the schedule is paused. ``overlap``
         applies: with ``skip``, ``ConflictError`` if an earlier job has not ended. ``NotFoundError``
-        if there is no such schedule; also raises any error that prevents the job from being
-        made."""
+        if the schedule does not exist. Also raises the error of a job that cannot be made."""
         for _ in range(_TRIES_MAX):
             row, now_s = self._row(asked.schedule_id), self._store.now_s()
             if row is None:
@@ -184,9 +183,9 @@ class ScheduleKeeper(TurnThread):
         if row is None or row.paused:
             return False
         with self._database.reading() as connection:
-            # In this order: under PostgreSQL each query reads what was committed when it begins,
-            # and a job that another replica has just made for the run must not be taken for an
-            # earlier job.
+            # In this order: under PostgreSQL each query reads the rows that are committed when the
+            # query begins, and a job that another replica has just made for the run must not be
+            # taken for an earlier job.
             busy = _unfinished(connection, schedule_id)
             run = _waiting(connection, schedule_id)
         if run is None:
@@ -321,8 +320,8 @@ class ScheduleKeeper(TurnThread):
         return min(max(left_s, 0.0), self._look_s)
 
     def _all_of(self, step: Callable[[str], bool], schedule_id: str) -> bool:
-        """Repeat a step until nothing is left to do. False if a step failed; its error must not
-        affect other schedules."""
+        """Repeat a step until nothing is left to do. False if a step failed. The error is only
+        logged, because it must not affect other schedules."""
         try:
             for _ in range(_STEPS_MAX):
                 if not step(schedule_id):

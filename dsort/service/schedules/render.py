@@ -133,8 +133,9 @@ def _filled(text: str, steps: Steps, texts: Mapping[str, str], problems: list[Sp
 
 
 def _own(steps: Steps) -> Steps:
-    """The path ``steps``. The first two steps are left out if they lead to one of several inputs or
-    outputs, because fields there have the same names as at the top level."""
+    """The path ``steps``. If the first two steps lead to one of several inputs or outputs, they are
+    left out, because the fields of an input or output have the same names as the fields of a
+    spec."""
     return steps[2:] if steps[0] in ("inputs", "outputs") and len(steps) > 2 else steps
 
 
@@ -234,7 +235,7 @@ def _shared_name(text: str, field: str) -> str:
 
 
 def shared_template(fields: Mapping[str, Any]) -> Any:
-    """The template that all output shards of a spec have; None if there are several."""
+    """The template that all output shards of a spec have; None if shards have several templates."""
     outputs = fields.get("outputs")
     each = outputs if isinstance(outputs, (list, tuple)) else ()
     own = any(isinstance(one, Mapping) and one.get("output_format") for one in each)

@@ -39,7 +39,7 @@ from dsort.storage.small_objects import read_small
 
 class Result(Struct, frozen=True):
     """A job of a schedule that has made a result, or may have made one. ``after_commit``: as
-    ``create`` writes it. ``claims``: (bucket URI, template) of all names that it may write."""
+    ``create`` writes it. ``claims``: (bucket URI, template) of all names that the job may write."""
 
     number: int
     job_id: str
@@ -71,8 +71,8 @@ class Result(Struct, frozen=True):
         return self.due_at, self.number
 
     def manifest_info(self, bucket: Bucket) -> ObjectInfo | None:
-        """The manifest of the job in its output bucket; None if there is none. A manifest means
-        that the job has finished."""
+        """The manifest of the job in its output bucket; None if the manifest does not exist. A
+        manifest means that the job has finished."""
         return bucket.stat_many([manifest_name(self.job_id)]).get(manifest_name(self.job_id))
 
 
@@ -158,7 +158,8 @@ _NAMES_SHOWN = 3
 
 
 class _Stored(Struct):
-    """A result with its manifest, and the places (see ``places_of``) that it read and wrote."""
+    """A result with its manifest, and the places (see ``places_of``) that the job read and
+    wrote."""
 
     result: Result
     bucket: Bucket
@@ -191,7 +192,8 @@ def apply_retention(
     objects with names that the job's spec does not make, because strangers with write access could
     write a manifest; inputs of the same result, or of a result that is kept; objects of a newer
     result of the schedule; and objects that differ from the manifest, or were written after it. The
-    manifest is removed last: after an interruption the next attempt finds the rest by it.
+    manifest is removed last: after an interruption the next attempt reads in the manifest which
+    objects are left.
     """
     keep = result.after_commit["retain"]
     schedule_id = result.after_commit["schedule_id"]
@@ -380,8 +382,8 @@ _OURS = ("schedule", "job_id", "run_id", "manifest")
 
 def move_pointer(result: Result, results: ScheduleResults, open_bucket: Opener) -> str:
     """Make the schedule's pointer name ``result``, which has been committed, or a newer committed
-    result. It only moves forward: a run that was due earlier and ends later does not change it.
-    Returns the reason if that fails, else ""."""
+    result. The pointer only moves forward: a run that was due earlier and ends later does not
+    change the pointer. Returns the reason if that fails, else ""."""
     place = result.after_commit["pointer"]
     bucket = open_bucket(parse_bucket(place["bucket"]))
     name: str = place["name"]
@@ -447,8 +449,8 @@ def _newest(
 
 
 def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
-    """(content of the pointer, or None without a pointer; its etag from before the content was
-    read)."""
+    """(content of the pointer, or None without a pointer; the pointer's etag, which was read before
+    the content)."""
     stored = bucket.stat_many([name]).get(name)
     if stored is None:
         return None, ""
@@ -463,7 +465,7 @@ def _read(bucket: Bucket, name: str) -> tuple[Mapping[str, Any] | None, str]:
 
 def run_after_commit(database: Database, job_id: str, open_bucket: Opener) -> list[JobWarning]:
     """Do the work that the schedule of the finished job ``job_id`` requires. A job without a
-    schedule needs none.
+    schedule needs no such work.
 
     ``open_bucket``: opens buckets as the job itself does. Database errors are raised.
     """

@@ -53,8 +53,8 @@ class ScheduleStore:
         )
 
     def add(self, definition: ScheduleDefinition, identity: Identity) -> ScheduleRow:
-        """Add a schedule. ``ConflictError`` if a schedule has that name; ``ForbiddenError`` if
-        ``identity`` may not use its buckets."""
+        """Add a schedule. ``ConflictError`` if another schedule has this name; ``ForbiddenError``
+        if ``identity`` may not use the buckets of the new schedule."""
         input_uri, output_uri = self.maker.uris(definition, identity)
         now_s = self._clock()
         made = ScheduleRow(
@@ -135,7 +135,7 @@ class ScheduleStore:
         self.on_change()
 
     def get(self, name: str) -> ScheduleRow | None:
-        """The schedule of that name; None if there is none."""
+        """The schedule ``name``; None if it does not exist."""
         found = self.database.rows(select(schedules).where(schedules.c.name == name))
         return schedule_row(found[0]) if found else None
 

@@ -61,7 +61,7 @@ class Audit:
             own.execute(_INSERT, row)
 
     def list(self, *, limit: int = 100, before: int | None = None) -> Sequence[AuditRow]:
-        """The newest ``limit`` rows of those with a number below ``before``, newest first."""
+        """At most ``limit`` rows with numbers below ``before``, newest first."""
         query = select(audit).order_by(audit.c.number.desc()).limit(limit)
         if before is not None:
             query = query.where(audit.c.number < before)

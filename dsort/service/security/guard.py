@@ -148,7 +148,7 @@ def check_spec(spec: JobSpec, policy: SpecPolicy) -> SpecPlaces:
 
 def _checked_files(spec: JobSpec, check: _Check) -> tuple[str, ...]:
     """The URIs of the files of this machine that the spec names in any field. A bucket that is
-    neither an input nor an output is refused: no token was checked against it."""
+    neither an input nor an output is refused, because it is not checked against the token."""
     buckets = {
         BucketRef("", ""),  # the value of an empty field
         spec.output_bck,
@@ -173,8 +173,9 @@ def check_files(spec: JobSpec, policy: SpecPolicy) -> tuple[str, ...]:
 
 
 def check_bucket(ref: BucketRef, policy: SpecPolicy, fetch: FetchPolicy | None = None) -> str:
-    """The canonical URI of a bucket that a request names, if it may be used. ``fetch``: the fetch
-    policy, passed in by callers that check many buckets. ``SpecError``, ``ForbiddenError``."""
+    """The canonical URI of a bucket that a request names, if the bucket may be used. ``fetch``: the
+    fetch policy, passed in by callers that check many buckets. ``SpecError``,
+    ``ForbiddenError``."""
     with _checking(policy, fetch) as check:
         return _checked_bucket("bucket", ref, check)
 
@@ -195,7 +196,7 @@ def check_object(ref: BucketRef, name: str, policy: SpecPolicy) -> str:
 
 def check_hooks(spec: JobSpec, config: ServiceConfig) -> None:
     """``SpecError`` if a hook of ``spec`` names a command that the service lacks;
-    ``ForbiddenError`` if it calls a server that is not allowed for webhooks."""
+    ``ForbiddenError`` if a hook calls a server that is not allowed for webhooks."""
     problems = unknown_commands(spec, dict(config.run.settings.commands))
     if problems:
         raise SpecError(problems)

@@ -68,7 +68,8 @@ class Rate:
 
 
 class RequestLimits:
-    """The limits of a service for each client: the name of a token, or an address without one.
+    """The limits of a service for each client: the name of a token, or the address of a request
+    without a token.
 
     Failures to authenticate are not counted: a secret of 192 random bits cannot be guessed, and
     counting by address would lock out the holders of tokens behind the same proxy."""
@@ -133,11 +134,11 @@ def _refuse(wait_s: float, text: str, hint: str) -> None:
 class BodyLimit:
     """ASGI middleware: a request whose body has more than ``bytes_max`` is answered with 413.
 
-    FastAPI reads a body before it checks the token, except on routes that read the body themselves:
-    ``reads_itself`` returns True for the paths of these routes. On all other routes a body has at
-    most ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a megabyte
-    for each connection. ``stored_max`` returns the longest allowed body of a request whose body is
-    stored as it comes; None for all other requests.
+    FastAPI reads a body before the check of the token, except on routes that read the body
+    themselves: ``reads_itself`` returns True for the paths of these routes. On all other routes a
+    body has at most ``SMALL_BYTES_MAX``, because otherwise any client could make the service hold a
+    megabyte for each connection. ``stored_max`` returns the longest allowed body of a request whose
+    body is stored as it comes; None for all other requests.
 
     Bytes are counted as they come, because a body in chunks has no ``Content-Length``.
     """
@@ -179,7 +180,7 @@ _FILE_HINT = "a long list of names may come from a file: ekm_file, or a range as
 
 
 class _TooLarge(Exception):  # noqa: N818
-    """Ends the reading of a body, in whatever code reads it."""
+    """Ends the reading of a body, in any code that reads it."""
 
 
 class _CountedRequest:
@@ -231,8 +232,8 @@ class _CountedRequest:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def _drop_rest(self) -> None:
-        """Read and drop the rest of the body. If a connection is closed with unread bytes, it is
-        reset: a client that is still sending gets a broken pipe, and may never read the answer."""
+        """Read and drop the rest of the body. A connection that is closed with unread bytes is
+        reset: a client that still sends gets a broken pipe, and may never read the answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REST_S_MAX):
                 while not self._is_whole:

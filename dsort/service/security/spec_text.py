@@ -69,7 +69,7 @@ def parse_unchecked(body: bytes, limits: TextLimits | None = None) -> Mapping[st
     elif len(body) > limits.yaml_bytes_max:
         raise TooLargeError(
             f"the spec is YAML of more than {format_bytes(limits.yaml_bytes_max)}",
-            hint=f"as JSON it may have up to {format_bytes(limits.bytes_max)}",
+            hint=f"as JSON, a spec may have up to {format_bytes(limits.bytes_max)}",
         )
     else:
         value = parse_yaml(text, "spec")

@@ -51,7 +51,7 @@ from dsort.service.jobs.rows import rfc3339
 from dsort.storage.ref import BucketRef
 
 VIEWER, SUBMITTER, ADMIN = "viewer", "submitter", "admin"
-ROLES = (VIEWER, SUBMITTER, ADMIN)  # each may do what the roles before it may
+ROLES = (VIEWER, SUBMITTER, ADMIN)  # each role has all rights of the roles before it
 BUCKETS_MAX = 100
 BUCKET_CHARACTERS_MAX = 512
 
@@ -116,7 +116,7 @@ ANYONE = Identity("anyone", ADMIN)
 
 def matches(buckets: Iterable[str], uri: str) -> bool:
     """Whether ``uri`` is one of ``buckets``, or begins with the text before the star of one of
-    them."""
+    ``buckets``."""
     try:
         uri.encode()
     except UnicodeEncodeError:  # a lone surrogate: no bucket has such a name
@@ -314,7 +314,7 @@ class TokenStore:
         return stored.identity
 
     def find(self, name: str) -> Identity | None:
-        """The present rights of the owner ``name``; None if its token was removed or has
+        """The present rights of the owner ``name``; None if the owner's token was removed or has
         expired."""
         found = self._read(tokens.c.name == name, self._alive())
         return found[0][0].identity if found else None
@@ -326,8 +326,8 @@ class TokenStore:
     def remove(
         self, name: str, *, also: Callable[[Connection], None] = lambda connection: None
     ) -> None:
-        """Remove a token: it is refused from now on. ``NotFoundError``. ``also`` is called in the
-        same transaction."""
+        """Remove a token, which is refused from now on. ``NotFoundError``. ``also`` is called in
+        the same transaction."""
         with self._database.writing() as connection:
             if not connection.execute(delete(tokens).where(tokens.c.name == name)).rowcount:
                 raise NotFoundError(f"there is no token named {name}")
