@@ -29,7 +29,7 @@ Subscriber = asyncio.Queue[EventRow | None]
 
 
 class ChangeFeed(TurnThread):
-    """All events from now on. ``listener`` is called with each of them, in the feed's thread."""
+    """All events from now on. ``listener`` is called with each event, in the feed's thread."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class ChangeFeed(TurnThread):
         self._store = store
         self._trail_s = TRAIL_S if trails else 0.0
         self._listener = listener
-        self._low = store.last_event()  # all events up to this one were passed on
-        self._seen: dict[int, float] = {}  # numbers above it that were passed on, and when
+        self._low = store.last_event()  # all events up to this number were passed on
+        self._seen: dict[int, float] = {}  # higher numbers that were passed on, and when
         self._lock = threading.Lock()
         self._watched: dict[str, set[tuple[asyncio.AbstractEventLoop, Subscriber]]] = {}
 

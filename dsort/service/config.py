@@ -166,8 +166,7 @@ class SpecPolicy(Struct, frozen=True, kw_only=True):
             raise SpecError(problems)
 
     def fetch_policy(self) -> FetchPolicy:
-        """The same policy for the process that runs the job: a plain value
-        (``RunOptions.fetch``)."""
+        """This policy as a plain value for the process that runs the job (``RunOptions.fetch``)."""
         root = os.path.realpath(self.root)
         roots: list[str] = [root]
         patterns: list[str] = []
@@ -182,7 +181,7 @@ class SpecPolicy(Struct, frozen=True, kw_only=True):
             roots=tuple(roots),
             patterns=tuple(patterns),
             base=root,
-            # The root may be inside the state directory: then it is not denied.
+            # A root inside the state directory is not denied.
             denied=tuple(each for each in denied if not f"{root}/".startswith(f"{each}/")),
             hosts=self.ekm_allow_hosts,
             allow_private=self.ekm_allow_private,
@@ -206,8 +205,8 @@ def host_problems(field: str, hosts: Iterable[str]) -> list[SpecProblem]:
 
 
 def policy_of(config: ServiceConfig) -> SpecPolicy:
-    """The policy of a service: the directories of its state and its scratch are denied, wherever
-    they are."""
+    """The policy of a service: the directories of its state and its scratch are denied, even inside
+    an allowed place."""
     run = config.run
     private = (config.state_dir, *filter(None, [run.scratch]))
     return SpecPolicy(

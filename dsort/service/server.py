@@ -116,7 +116,7 @@ def run_service(
                 log_config=None,
                 http=HeadTimer,
                 limit_concurrency=CONNECTIONS_MAX,
-                # There are no WebSockets, and the limits of requests would not apply to them.
+                # The service has no WebSockets, to which the limits of requests would not apply.
                 ws="none",
                 access_log=access_log,
                 lifespan="off",

@@ -51,7 +51,7 @@ class Guest:
         return job_id
 
     def reads_itself(self, path: str) -> bool:
-        """Whether the route of ``path`` checks the token before it reads the body."""
+        """Whether the route of ``path`` reads the body itself, after the check of the token."""
         return False
 
     def stored_max(self, scope: Scope, config: ServiceConfig) -> int | None:

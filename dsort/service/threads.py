@@ -13,7 +13,7 @@ from dsort.errors import DsortError
 from dsort.log_lines import logger_of
 
 DATABASE_AWAY: Final = (SQLAlchemyError, OSError)
-"""Exceptions of a transaction that may succeed if it is tried again. SQLAlchemy has many exceptions
+"""Exceptions of a transaction that may succeed in another try. SQLAlchemy has many exceptions
 for a broken connection; none of them is a reason to give a job up."""
 
 log = logger_of("service")
@@ -21,7 +21,7 @@ log = logger_of("service")
 
 class TurnThread(ClosesOnExit):
     """Base of classes with a thread that takes turns from ``start`` to ``close``. ``look_s``: the
-    seconds until the next turn, after one that failed."""
+    seconds between a turn that failed and the next turn."""
 
     def __init__(self, name: str, look_s: float) -> None:
         self._look_s = look_s

@@ -37,7 +37,7 @@ BUSY: Final = RetryPolicy(
     tries_max=None, seconds_max=BUSY_MS_MAX / 1000, delay_s_min=0.02, delay_s_max=0.1
 )
 SILENCE_S_MAX = 60  # of a server: a connection that sends nothing for longer is given up
-IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction: its locks block all others
+IDLE_MS_MAX = 30_000  # of a client in the middle of a transaction, whose locks block all others
 
 
 def stored_value(text: str | bytes) -> Any:
@@ -66,7 +66,7 @@ class Database(ClosesOnExit):
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection for queries. Under SQLite all queries see one state of the database; under
-        PostgreSQL each query sees all commits from before it begins."""
+        PostgreSQL each query sees all commits from before its beginning."""
         with self._connected() as connection:
             yield connection
 
@@ -195,7 +195,7 @@ def _sqlite(url: URL) -> Engine:
     if url.database and url.database != ":memory:":
         path = Path(url.database)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():  # SQLite gives its other files the mode of this one
+        if not path.exists():  # SQLite gives its other files the mode of this file
             path.touch(mode=0o600)
     engine = create_engine(
         url,
@@ -293,7 +293,7 @@ def _migrate(engine: Engine) -> None:
             config.attributes["connection"] = connection
             try:
                 command.upgrade(config, "head")
-            except CommandError as error:  # a revision that is not known here
+            except CommandError as error:  # this version of dsort lacks the revision
                 raise StorageError(
                     f"the database was made by another version of dsort: {error}",
                     hint="start with a new database or state directory, or use that version",

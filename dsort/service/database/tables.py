@@ -1,7 +1,8 @@
-"""The tables. Times are seconds since 1970 (UTC, float); JSON values are documents of our own.
+"""The tables. Times are seconds since 1970 (UTC, float); JSON values are documents that dsort
+defines.
 
 One rule holds for all tables: a change of a running job's row names the attempt that makes it. So a
-process that was given up can change nothing.
+process that was given up cannot change the row.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class AnyText(TypeDecorator[str]):
 
     def __init__(self, length: int | None = None) -> None:
         super().__init__(length)
-        self.length = length  # SQLAlchemy compares types by this
+        self.length = length  # SQLAlchemy compares types by this field
         if length is None:
             self.impl = Text()
 
@@ -69,8 +70,8 @@ Json: TypeAlias = Mapping[str, Any]
 Claims: TypeAlias = Sequence[Sequence[str]]
 
 _Json = JSON(none_as_null=True)  # through the serializer that ``engine.py`` gives to SQLAlchemy
-# SQLite numbers rows by itself only where the key is INTEGER, and avoids numbers that were used
-# before only with sqlite_autoincrement.
+# SQLite numbers rows only if the key is INTEGER, and uses no number twice only with
+# sqlite_autoincrement.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -86,7 +87,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     owner: Annotated[str, Column(AnyText(128))]
     priority: Annotated[int, Column(Integer)] = 0  # higher runs first
     description: Annotated[str, Column(AnyText())] = ""
-    spec: Annotated[Json, Column(_Json)]  # canonical, with its seed; it was checked
+    spec: Annotated[Json, Column(_Json)]  # canonical, checked, with its seed
     input_uri: Annotated[str, Column(AnyText())]  # as ``joined_uris`` joins them
     output_uri: Annotated[str, Column(AnyText())]
     claims: Annotated[Claims | None, Column(_Json)]
@@ -143,7 +144,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
         return not self.ended and self.stop_asked_at is not None
 
     def values(self) -> dict[str, Any]:
-        """The columns of a new row; the table gives it its number."""
+        """The columns of a new row, without the number, which the table sets."""
         return {name: getattr(self, name) for name in jobs.c.keys() if name != "number"}  # noqa: SIM118
 
 
@@ -278,7 +279,7 @@ transforms = Table(  # one row for each version; versions never change
     Column("name", AnyText(64), nullable=False),
     Column("version", Integer, nullable=False),
     Column("digest", AnyText(64), nullable=False),
-    Column("definition", _Json),  # as `transform` of a spec; null = it was removed
+    Column("definition", _Json),  # as `transform` of a spec; null = the version was removed
     Column("created_at", Double, nullable=False),
     Column("created_by", AnyText(128), nullable=False),
     Column("removed_at", Double),

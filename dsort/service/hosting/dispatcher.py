@@ -2,7 +2,7 @@
 
 If a job's process dies, a new process resumes the job. After the third death the job fails. The
 dispatcher itself may end at any time: jobs run on, and the next dispatcher finds them by their
-rows. It never looks into a bucket: the database has the attempts and their heartbeats."""
+rows. A dispatcher never looks into a bucket: the database has the attempts and their heartbeats."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Dispatcher(TurnThread):
         """End the dispatcher. As the operator has configured, jobs run on or are handed over;
         ``handed_over``: the number of jobs that were handed over. The service's own Ray ends if no
         jobs run."""
-        super().close()  # before the jobs are handed over: the thread would begin them again
+        super().close()  # first, because the thread would begin jobs again that are handed over
         if self._hands_over:
             self.handed_over = self._hand_over()
         if self._ray_head is not None and not self._any_running():

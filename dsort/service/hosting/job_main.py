@@ -1,6 +1,6 @@
 """The process of one attempt at a job: ``python -m dsort.service.hosting.job_start JOB ATTEMPT``.
-It exits with 0 once the job has ended, whatever the outcome. With any other code the job still
-counts as running, and the next process resumes it.
+The process exits with 0 when the job has ended, with any outcome. After any other exit code the job
+still counts as running, and the next process resumes the job.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _attempt(
     except SQLAlchemyError as error:  # retries for ten minutes have failed
         log.error("the job is left for another process to resume: %s", error)
         return NOT_RECORDED
-    except Exception as error:  # noqa: BLE001 - it is stored as the outcome of the job
+    except Exception as error:  # noqa: BLE001 - the error is stored as the outcome of the job
         ended_with = error
     ending = None
     if received and isinstance(ended_with, JobStoppedError):
@@ -273,8 +273,8 @@ class JobAttempt(Struct, frozen=True):
         on_event: Callable[[Event], None],
         stop: StopFlag,
     ) -> JobAttempt:
-        """The attempt of ``row``. ``SpecError`` if the row's spec is invalid. Its code may run if
-        the service recorded in the row who allowed it."""
+        """The attempt of ``row``. ``SpecError`` if the row's spec is invalid. The code of the spec
+        may run if the service recorded in the row who allowed it."""
         spec = parse_spec(dict(row.spec)).spec
         allowed = {part.allowed_by for part in (spec.transform, spec.on_shard) if part is not None}
         options = replace(options, runs_code=bool(allowed - {""}))

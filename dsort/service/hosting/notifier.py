@@ -54,7 +54,8 @@ class NoticeStore:
         self._clock = clock
 
     def take(self) -> Notice | None:
-        """A notice that is due now; no other caller gets it for ``HELD_S``. None if none is due."""
+        """A notice that is due now; no other caller gets it for ``HELD_S``. None if no notice is
+        due."""
         now_s = self._clock()
         query = select(notices).where(notices.c.next_try_at <= now_s)
         due = self._database.rows(query.order_by(notices.c.next_try_at).limit(1))
@@ -137,7 +138,7 @@ class Notifier(TurnThread):
                     self._room.release()
             if notice is None:
                 break
-            # A daemon: the service does not wait for a slow hook when it ends.
+            # A daemon, because a service that ends does not wait for a slow hook.
             threading.Thread(target=self._give, args=(notice,), daemon=True).start()
         return self._look_s
 

@@ -1,5 +1,6 @@
-"""Processes of jobs: their environment, how they are started so that they outlive the service, how
-they are watched, and why they died; and their logs, a file for each attempt, on its machine."""
+"""Processes of jobs: their environment, their start (they outlive the service), the watch over
+them, and the reasons for their deaths. And their logs: a file for each attempt, on the machine of
+the attempt."""
 
 from __future__ import annotations
 
@@ -39,8 +40,9 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
-    """The configuration as the processes of jobs have it, in a variable: all users of a machine can
-    read command lines. ``run``: see ``options``. ``environment``: more variables."""
+    """The configuration as the processes of jobs get it, in an environment variable, because all
+    users of a machine can read command lines. ``run``: see ``options``. ``environment``: more
+    variables."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,14 +80,15 @@ class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
         return open_bucket(ref, root=self.run.root, limits=limits, policy=own)
 
     def to_environment(self) -> dict[str, str]:
-        """The variables of a job process: ours, this environment as a text, and the path to this
-        dsort."""
+        """The variables of a job process: the service's variables, this environment as a text, and
+        the path to this dsort."""
         text = json.dumps(to_builtins(replace(self, environment={}), enc_hook=str))
         return {**self.path_environment(), VARIABLE: text, **self.environment}
 
     @staticmethod
     def path_environment() -> dict[str, str]:
-        """Our variables, without secrets that no job needs, and with the path to this dsort."""
+        """The service's variables, without secrets that no job needs, and with the path to this
+        dsort."""
         ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
         package = Path(__file__).resolve().parents[3]  # the directory that holds dsort/
         if package.name not in INSTALLED:
@@ -97,7 +100,7 @@ class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
     def from_environment(cls) -> Self:
         """The environment that the service has passed to this process. Its variable is removed, so
         that child processes do not get it."""
-        values = json.loads(os.environ.pop(VARIABLE))  # its paths may be no UTF-8
+        values = json.loads(os.environ.pop(VARIABLE))  # paths may be no UTF-8
         return convert(values, cls, dec_hook=lambda kind, text: kind(text))
 
 
@@ -108,8 +111,8 @@ def interpreter() -> list[str]:
 
 
 def policy_of_job(policy: FetchPolicy, row: JobRow) -> FetchPolicy:
-    """The service's ``policy`` for one job: of directories and files, only those that tokens were
-    checked against when the job was submitted. Links that lead out of them are never followed."""
+    """The service's ``policy`` for one job: it allows only the directories and files that were
+    checked against the token at submission. Links that lead out of these are never followed."""
     files = None if row.file_uris is None else paths_of(row.file_uris)
     return policy.of_job(
         paths_of(split_uris(row.input_uri)), paths_of(split_uris(row.output_uri)), files
@@ -167,7 +170,7 @@ class Host:
 
     def is_alive(self, pid: int, started: float | None) -> bool:
         """Whether the process ``pid`` is running. False for a process that has ended and was not
-        waited for, and if another process has the number now. ``started``: None if it is
+        waited for, and if another process has the number now. ``started``: None if the start is
         unknown."""
         if started is None:
             return Path(f"/proc/{pid}").exists()
@@ -259,8 +262,8 @@ class Watch:
 
     Attempts of this replica, which an earlier service started, are judged by their processes;
     attempts of other replicas by their heartbeats alone. The time without a heartbeat is measured
-    here, from the moment when the last one was first seen, so that clocks of two machines are not
-    compared.
+    by this machine's clock, from the moment when the last heartbeat was first seen, so that clocks
+    of two machines are not compared.
     """
 
     def __init__(

@@ -84,13 +84,13 @@ class RayHead:
                 process = psutil.Process(head.process.pid)
                 process.terminate()
                 psutil.wait_procs([process], timeout=STOP_S_MAX)
-                process.kill()  # raises an error if it has ended
+                process.kill()  # raises an error if the process has ended
                 process.wait(STOP_S_MAX)
         if self._child is not None:
-            self._child.poll()  # else it stays as a zombie
+            self._child.poll()  # else the child stays as a zombie
         if head is not None:
             with contextlib.suppress(StorageError):
-                remove_ray_directory(Path(head.directory))  # kills what is left of it
+                remove_ray_directory(Path(head.directory))  # kills processes that are left
         self._file.unlink(missing_ok=True)
 
     def _stored(self) -> _Head | None:

@@ -1,4 +1,4 @@
-"""What a job process writes to the database while it runs: events, figures, and heartbeats.
+"""The reports of a job process to the database while the job runs: events, figures, and heartbeats.
 
 The job never waits for the database, and never fails because the database is unavailable. Until the
 database is back, the reporter holds all events; of progress it holds only the newest.

@@ -1,7 +1,7 @@
 """The queue: how dispatchers and job processes claim, update, end and take over jobs. Each function
-is one short transaction, for the attempt that it names: it has no effect (``False``, ``None``, a
-:class:`Beat` that is not ``ours``) once another attempt has begun or the job has ended. One replica
-at a time decides which job runs (``alone="dispatch"``)."""
+is one short transaction, for the attempt that the caller names: the function has no effect
+(``False``, ``None``, a :class:`Beat` that is not ``ours``) once another attempt has begun or the
+job has ended. One replica at a time decides which job runs (``alone="dispatch"``)."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def take_over(
     died: bool = True,
     log: Mapping[str, str] | None = None,
 ) -> JobRow | None:
-    """Begin the next attempt of a job whose process is gone; None if another replica has done so,
-    or this replica has no room for the job.
+    """Begin the next attempt of a job whose process is gone; None if another replica has begun the
+    attempt, or this replica has no room for the job.
 
     ``died``: whether the end of the process counts as a death. ``log``: the end of the process's
     log, as the data of an event.
@@ -180,7 +180,7 @@ def hand_over(
 def claim_outputs(
     database: Database, job_id: str, attempt: int, claims: Sequence[Sequence[str]]
 ) -> bool:
-    """Store the names that a running job will write, if they were known only from its key map.
+    """Store the names that a running job will write, if only its key map has these names.
     ``JobConflictError`` if a running job may write one of them."""
     with database.reading() as connection:
         for other in _running(connection):
@@ -202,7 +202,7 @@ def _next(
     connection: Connection, replica: str, limits: Limits, *, at_once: bool = False
 ) -> _Row | None:
     """The first queued job that may run. ``at_once``: only jobs whose conflicts are already
-    computed; others are passed over."""
+    computed; other jobs are passed over."""
     running = _running(connection)
     kinds = [kind for kind in ("run", "plan") if _has_room(running, replica, limits, kind)]
     if not kinds:

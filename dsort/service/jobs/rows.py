@@ -95,8 +95,8 @@ def _share(phase: str, within: float, kind: str) -> float | None:
 
 
 def read_parts(parts: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[str]]:
-    """The values of ``parts``, None for unreadable ones; and a list of the unreadable ones with the
-    reasons. A row that cannot be shown whole must not hide other rows."""
+    """The values of ``parts``, None for unreadable parts; and a list of the unreadable parts with
+    the reasons. A row that cannot be shown whole must not hide other rows."""
     values: dict[str, Any] = {}
     wrong = []
     for name, read in parts.items():
@@ -130,5 +130,5 @@ def as_model(kind: type[Shown], view: Mapping[str, Any]) -> Shown:
             values[name] = field.get_default(call_default_factory=True)
     try:
         return kind.model_validate(values)
-    except ValidationError:  # a field without a default: it is shown as it is stored
+    except ValidationError:  # a field without a default is shown as stored
         return kind.model_construct(**values)

@@ -60,8 +60,8 @@ class Standing(Protocol):
 
 
 def transition(job: Standing, event: Event) -> str:
-    """The state to which ``event`` leads. ``ConflictError`` if it cannot happen to a job in this
-    state."""
+    """The state to which ``event`` leads. ``ConflictError`` if ``event`` cannot happen to a job in
+    this state."""
     after = _NEXT.get((job.state, event))
     if after is None:
         raise ConflictError(f"job {job.job_id} is {job.state}", hint=_HINTS.get(event, ""))

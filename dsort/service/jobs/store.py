@@ -141,13 +141,14 @@ class JobStore:
         before: Callable[[Connection], None] | None = None,
         on_insert: OnInsert | None = None,
     ) -> tuple[JobRow, bool]:
-        """Put a job into the queue: (its row, whether it is new). If a job was made with the
-        idempotency key before, the result is this job and False; ``ConflictError`` if the earlier
-        request was another one.
+        """Put a job into the queue: (the job's row, whether the job is new). If a job was made with
+        the idempotency key before, the result is this job and False; ``ConflictError`` if the
+        earlier request was another one.
 
-        ``before`` raises if the job must be refused. It runs outside of the transaction, because it
-        may take long. ``on_insert`` runs inside, and writes what belongs to the job.
-        ``TooManyRequestsError`` if the owner already has as many jobs in the queue as allowed.
+        ``before`` raises an error if the job must be refused. ``before`` runs outside of the
+        transaction, because it may take long. ``on_insert`` runs inside, and writes further rows of
+        the job. ``TooManyRequestsError`` if the owner already has as many jobs in the queue as
+        allowed.
         """
         for left in reversed(range(TRIES_MAX)):
             known = self._known(new)
@@ -334,7 +335,7 @@ class JobStore:
 
 
 def spec_hooks(hooks: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The hooks of the spec, without the one that a limit added (see ``JobStore.ask_stop``)."""
+    """The hooks of the spec, without the hook that a limit added (see ``JobStore.ask_stop``)."""
     return {name: hook for name, hook in (hooks or {}).items() if name != "on_stop"}
 
 
@@ -380,8 +381,8 @@ def _conditions(wanted: JobFilter) -> Iterable[ColumnElement[bool]]:
 
 # The highest priority comes first; at equal priority the owner with the fewest running jobs, then
 # the owner whose last start is the longest ago, then the job that was submitted first. So if one
-# owner puts a thousand jobs into the queue, others wait for at most one of them at a time. Turns
-# are numbers, not times: clocks of replicas differ.
+# owner puts a thousand jobs into the queue, other owners wait for at most one of these jobs at a
+# time. Turns are numbers, not times: clocks of replicas differ.
 
 
 def fair_order(running_owners: Iterable[str]) -> Sequence[ColumnElement[int]]:
@@ -391,7 +392,7 @@ def fair_order(running_owners: Iterable[str]) -> Sequence[ColumnElement[int]]:
 
 
 def note_turn(connection: Connection, owner: str) -> None:
-    """Record that a job of ``owner`` has begun. The caller must be the only one that decides which
+    """Record that a job of ``owner`` has begun. No other caller may decide at the same time which
     jobs begin."""
     turn = select(func.coalesce(func.max(turns.c.turn), 0) + 1).scalar_subquery()
     changed = connection.execute(update(turns).where(turns.c.owner == owner).values(turn=turn))

@@ -1,5 +1,5 @@
-"""Makes a job in the queue from a client's spec: parses it, checks it, finds out whether it is
-allowed, and inserts the job."""
+"""Makes a job in the queue from a client's spec: parses the spec, checks the rights of the client,
+and inserts the job."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Submitter:
         return LoadedSpec(own, loaded.warnings)
 
     def prepare(self, checked: CheckedSpec, owner: str, asked: Asked) -> JobRow:
-        """The job of a spec. Its seed is drawn here, if it has none."""
+        """The job of a spec. A spec without a seed gets a random seed."""
         spec, places = with_seed(checked.spec), checked.places
         dry = asked.dry_run or spec.dry_run
         hooks = asked.hooks or hooks_of(spec.on_success, spec.on_failure)
@@ -148,14 +148,14 @@ class Submitter:
 
     def put(self, new: JobRow, on_insert: OnInsert | None = None) -> tuple[JobRow, bool]:
         """Put a job into the queue. ``ConflictError`` if a running job writes names that this job
-        would write. ``on_insert`` writes what belongs to a new job, in the same transaction."""
+        would write. ``on_insert`` writes further rows of a new job, in the same transaction."""
         return self._store.submit(
             new, before=lambda connection: refuse_overlap(connection, new), on_insert=on_insert
         )
 
 
 def allowed_priority(identity: Identity, priority: int) -> int:
-    """``priority``, reduced to the highest that this identity may give a job."""
+    """``priority``, or the highest priority that this identity may give a job, if that is lower."""
     return priority if identity.at_least(ADMIN) else min(priority, PRIORITY_USUAL)
 
 
@@ -221,7 +221,7 @@ def refuse_overlap(connection: Connection, new: JobRow) -> None:
 
 
 def checked_labels(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, without duplicates. ``SpecError`` names the invalid ones."""
+    """The labels, without duplicates. ``SpecError`` names the invalid labels."""
     problems = [
         SpecProblem("label", f"{label[:80]!r} is no label", "letters, digits and . _ = / : @ + -")
         for label in labels[: LABELS_MAX + 1]
@@ -246,9 +246,9 @@ def digest_of(body: bytes, asked: Asked) -> str:
 
 # All submitters may use steps over keys, sizes and small members, which run no code and open no
 # files. All other steps run with the rights of the service's own account. The role of the token
-# that submits the job decides whether they are allowed, and the job's spec records the admin. The
-# same holds for programs of ``on_shard``, and for jobs that amend a result, which change shards
-# that others read.
+# that submits the job decides whether they are allowed, and the job's spec records the admin. This
+# rule holds for programs of ``on_shard`` too, and for jobs that amend a result, because these
+# change shards that other users read.
 
 
 def permitted(
@@ -262,9 +262,9 @@ def permitted(
     the spec runs no code, and in ``on_shard.allowed_by``. ``ForbiddenError`` if no admin allowed
     it, or if the spec amends a result and is not submitted by an admin.
 
-    ``registered``: finds the transforms that admins have registered. If a spec names a transform
-    and its steps differ from those of the transform, the name is wrong and is removed.
-    ``without_tokens``: the service has no tokens, so no caller is an admin.
+    ``registered``: finds the transforms that admins have registered. If a spec names a transform,
+    but has other steps than the transform, the wrong name is removed. ``without_tokens``: the
+    service has no tokens, so no caller is an admin.
     """
     allowed_by = ""
     for name, value in (("on_shard", spec.on_shard), ("amend", spec.amend)):

@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection that ``open_database`` hands it."""
+"""Alembic's entry: runs the migrations on the connection of ``open_database``."""
 
 from __future__ import annotations
 
