@@ -1,9 +1,8 @@
 """Checks that a reply comes from an S3 store. A proxy may answer in place of the store, with status
 200 and an error, a page for people, or only a part of the reply.
 
-Each reply is checked before botocore parses it. botocore treats missing elements as empty: without
-the check, a damaged reply would mean that there are no unfinished uploads, or that all objects were
-removed.
+Each reply is checked before botocore parses it, because botocore treats missing elements as empty:
+a damaged reply would mean that no upload is unfinished, or that all objects were removed.
 """
 
 from __future__ import annotations
