@@ -282,7 +282,8 @@ def _type_of(operator: str, types: list[str]) -> str | None:
 
 
 def _extensions(node: Call) -> tuple[str, ...]:
-    """The extensions that a call names: ``"jpg;jpeg"`` means the first one that a record has."""
+    """The extensions that a call names: ``"jpg;jpeg"`` means the first of these that a record
+    has."""
     argument = node.arguments[0] if len(node.arguments) == 1 else None
     if not isinstance(argument, Constant) or not isinstance(argument.value, str):
         raise wrong_at(node.at, f"{node.name} takes an extension", f'as in {node.name}("json")')

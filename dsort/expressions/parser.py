@@ -1,4 +1,4 @@
-"""The tree of an expression, and the parser that makes it of a text.
+"""The tree of an expression, and the parser that makes the tree from a text.
 
 The grammar is that of CEL without the parts that no filter needs (bytes, unsigned numbers, maps and
 messages). In addition to CEL, digits may be grouped: ``5_000_000``."""
@@ -109,7 +109,7 @@ class Leaf(_At):
 
     @property
     def is_content(self) -> bool:
-        """Whether a member has to be read for it."""
+        """Whether a member has to be read for this fact."""
         return self.kind in CONTENT
 
     def __str__(self) -> str:

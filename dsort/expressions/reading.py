@@ -347,7 +347,7 @@ _EXACT = 1 << 53  # integers below are floats of the same value
 
 class _Numbers(Struct, frozen=True, eq=False):
     """Integers: one for each record, or a single one for all records. ``least``, ``most``: their
-    bounds as integers of Python, which have any length, so that no overflow stays undetected."""
+    bounds as integers of Python, which have any length, so that every overflow is detected."""
 
     values: Int64s
     least: int

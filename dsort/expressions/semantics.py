@@ -1,8 +1,8 @@
 """The operators and functions of expressions, with the semantics of CEL.
 
 Numbers are 64-bit integers and floats. In addition to CEL, both may be mixed in one operation,
-because some programs write 1 for 1.0 in JSON. Values that do not fit raise
-:class:`EvaluationError`; dsort never guesses.
+because some programs write 1 for 1.0 in JSON. A value of the wrong type, or out of range, raises
+:class:`EvaluationError`: dsort never guesses.
 """
 
 from __future__ import annotations

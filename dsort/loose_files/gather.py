@@ -170,8 +170,8 @@ def list_members(
     counted as left out. ``InputError`` names files that cannot be members, ``DuplicateError`` names
     two files that would be one member. ``read``: reads the files that ``rules`` name, such as a
     table. ``known_classes``: the number of each class of a result to which these members are added.
-    ``check`` is called repeatedly, and may raise. ``written_by``: runs the programs of a recipe;
-    None: programs are not run."""
+    ``check`` is called repeatedly, and may raise an error. ``written_by``: runs the programs of a
+    recipe; None: programs are not run."""
     members = Members()
     if rules.recipe is not None:
         add_recipe(members, rules.recipe, read(rules.recipe), sources, buckets, written_by)

@@ -1,7 +1,8 @@
 """Trees of files that tables describe: Hugging Face's ``metadata.csv``, ``.jsonl`` or ``.parquet``.
 
 A row names its file in ``file_name``, and more files in ``<name>_file_name`` or ``file_names``;
-paths are relative to the directory of the table. Its other columns become the record's ``.json``.
+paths are relative to the directory of the table. The other columns of a row become the ``.json`` of
+the record.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ NUMBER_END = 10**18
 
 
 def class_map_of(name: str, data: bytes) -> Mapping[bytes, int]:
-    """The number of each class. A JSON object of numbers or list of names, or lines of
-    ``name,number`` or of names only."""
+    """The number of each class. ``data`` is a JSON object with a number for each name, a JSON list
+    of names, lines of ``name,number``, or lines of names only."""
     if data.startswith(b"MATLAB"):
         hint = "write lines of name,number; docs/ingest.md shows how SciPy does it"
         raise InputError(f"{name} is a MATLAB file", hint=hint)
@@ -53,10 +54,10 @@ def numbers_of(
     known: Mapping[bytes, int] | None,
 ) -> dict[bytes, int]:
     """The number of each class in ``there``. ``known``: the numbers of classes in the result to
-    which the job adds records, which stay the same; None if the job makes a new result. ``given``:
-    the numbers in the class map ``map_name``; None if there is no map, and classes are numbered by
-    sorted names. ``InputError`` if ``known`` and ``given`` contradict each other, or leave out a
-    class."""
+    which the job adds records; these numbers stay the same. None if the job makes a new result.
+    ``given``: the numbers in the class map ``map_name``; None if there is no map, and classes are
+    numbered by sorted names. ``InputError`` if ``known`` and ``given`` contradict each other, or
+    leave out a class."""
     if given is None and known is None:
         return {name: at for at, name in enumerate(sorted(there))}
     numbers = known if given is None else given
@@ -189,8 +190,8 @@ def rows_of(name: str, data: bytes) -> Iterator[tuple[str, Row]]:
 
 
 def name_bytes(where: str, name: str) -> bytes:
-    """The bytes of a name in a table or a list. ``InputError`` with ``where`` if the name has no
-    bytes, because JSON can contain half of a surrogate pair."""
+    """The bytes of a name in a table or a list. ``InputError`` with ``where`` if the name cannot be
+    encoded, because JSON can contain half of a surrogate pair."""
     try:
         return name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -73,7 +73,7 @@ class Link:
         return self._end.fileno()
 
     def close(self) -> None:
-        """Close this end: the other one receives ``EOFError``."""
+        """Close this end: the other end receives ``EOFError``."""
         self._end.close()
 
     def send(self, message: object) -> None:
@@ -421,8 +421,8 @@ if __name__ == "__main__":
 def can_fork() -> bool:
     """Whether this process has only one thread by the kernel's count.
 
-    In a fork of several threads, locks that the others held stay locked for ever. So nothing is
-    forked once a thread runs, whether Python or a library started it.
+    In a fork of a process with several threads, locks that the other threads held stay locked for
+    ever. So nothing is forked once a thread runs, whether Python or a library started it.
     """
     return len(list(Path("/proc/self/task").iterdir())) == 1
 

@@ -280,7 +280,7 @@ class HubClient:
 
     def fetch(self, name: str, start: int, stop: int | None, pinned: ObjectInfo | None) -> Fetched:
         """Request bytes ``start:stop``. The address to which the Hub sends readers of the file is
-        used again, because the Hub limits how often it may be asked."""
+        used again, because the Hub limits the number of requests."""
         action = f"read {name} in bucket {self.uri}"
         wanted: dict[str, str] = {}
         if start or stop is not None:

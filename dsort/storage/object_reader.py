@@ -88,7 +88,8 @@ class PinnedObject(ClosesOnExit):
     def _read_range(
         self, view: memoryview, offset: int, is_over: threading.Event | None = None
     ) -> None:
-        """Fill ``view`` by a request of its own. ``is_over``: set once the bytes are not needed."""
+        """Fill ``view`` by a request of its own. ``is_over``: set once the bytes are no longer
+        needed."""
         filled = 0
 
         def read() -> None:

@@ -251,8 +251,8 @@ class ObstoreClient:
         return True
 
     def put_over(self, name: str, data: bytes, etag: str) -> bool:
-        """Store a small object in place of the one with ``etag``. Requests the present one first,
-        because the conditions of some stores use versions instead of ETags."""
+        """Store a small object in place of the one with ``etag``. Requests the present object
+        first, because the conditions of some stores use versions instead of ETags."""
         self.need_writable(f"write {name}")
         key = self.key(name)
         try:

@@ -1,6 +1,6 @@
 """Web requests that follow only redirections which the rules allow.
 
-A redirection leads to a server with TLS, or stays where the request began; at most
+A redirection leads to a server with TLS, or to the server where the request began; at most
 ``REDIRECTS_MAX`` are followed in a row; and only the first server gets the headers that are meant
 for it. Messages and errors never have the path or the query of a URL, which may be signed.
 """

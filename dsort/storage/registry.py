@@ -1,8 +1,8 @@
 """The stores that dsort supports: :class:`Store`, the one table of schemes and providers, and the
 texts that name a bucket, in specs, in commands and on the wire.
 
-To add a store, subclass :class:`Store`, and name the class in the entry points of your package,
-group ``dsort.stores``, which are read when a scheme appears that is not one of dsort's own."""
+To add a store, subclass :class:`Store`, and name the class in the entry points ``dsort.stores`` of
+your package. dsort reads them when it meets a scheme that is not one of its own."""
 
 from __future__ import annotations
 

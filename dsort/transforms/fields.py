@@ -29,8 +29,8 @@ def _are_extensions(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
 
 
 class Fields(Step, frozen=True):
-    """``keep``: None keeps all members. ``rename``: new extensions by old ones, those of ``keep``
-    included."""
+    """``keep``: None keeps all members. ``rename``: new extensions by old extensions, including the
+    new extensions in ``keep``."""
 
     kind: ClassVar[str] = "fields"
     summary: ClassVar[str] = "Keep, drop and rename the members of records, by extension."
@@ -223,8 +223,8 @@ class Require(Step, frozen=True):
 
     @property
     def members_read(self) -> tuple[str, ...]:
-        """The extensions of the members with the fields; for other members, it only checks whether
-        they exist."""
+        """The extensions of the members with the fields; for other members, the step only checks
+        whether they exist."""
         return tuple(dict.fromkeys(name for each in self._conditions for name in each.extensions))
 
     def count_left(self, first: int, count: int) -> int | None:

@@ -70,9 +70,9 @@ def shares_in_classes(
 ) -> list[list[int]]:
     """Divide the ``totals`` of several classes by ``weights``, each as ``shares_of_total`` does.
 
-    ``exact``: the sum of a share over all classes is its share of the sum of ``totals``. To that
-    end, the rest of a class goes to the shares that are furthest below their sum so far (by Gale
-    and Ryser, this always succeeds). A share is off by at most one."""
+    ``exact``: for each weight, its shares in all classes add up to its share of the sum of
+    ``totals``. To that end, the rest of a class goes to the shares that are furthest below their
+    sum so far (by Gale and Ryser, this always succeeds). A share is off by at most one."""
     if not exact:
         return [shares_of_total(total, weights) for total in totals]
     if not totals:

@@ -140,9 +140,9 @@ def answer_pieces(answer: Answer) -> list[bytes]:
 
 class Results(NamedTuple):
     """The results of some records: ``counts`` has, for each of them, the number of records that it
-    became, or ``SAME``. The numbers of members and the bytes of key of the new records follow each
-    other in ``members`` and ``key_bytes``. The members of the new records are in ``tar``, or, if
-    they are ``named``, in the given records. ``errors``: by record, why it failed."""
+    became, or ``SAME``. For each new record, in order, ``members`` has the number of its members,
+    and ``key_bytes`` the number of bytes of its key. The members of the new records are in ``tar``,
+    or, if they are ``named``, in the given records. ``errors``: by record, why it failed."""
 
     counts: Sequence[int]
     members: Sequence[int]

@@ -275,7 +275,7 @@ class FunctionRunner(Runner):
 
 
 def _source_of(call: Any) -> Any:
-    """The part of ``call`` that has a source: a function or class itself, the class of an
+    """The part of ``call`` that has a source: a function or a class itself, or the class of an
     object."""
     import inspect
 

@@ -207,7 +207,7 @@ class _ProgramRunner(Runner):
 
 
 class FilesRunner(_ProgramRunner):
-    """Members are files named by their extension in ``$IN``; the files in ``$OUT`` join the
+    """In ``$IN``, each member is a file whose name is its extension; the files in ``$OUT`` join the
     record."""
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:

@@ -64,7 +64,8 @@ class GivenRay:
         return None
 
     def where(self) -> str:
-        """The addresses on which a Ray that was started here listens, in words; else ""."""
+        """The addresses, in words, on which a Ray that dsort started listens; "" for any other
+        Ray."""
         return ""
 
     def close(self) -> None:
@@ -72,13 +73,13 @@ class GivenRay:
 
 
 class RaySession(GivenRay):
-    """A Ray that is joined: the time from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``),
+    """The use of a Ray that is joined: from ``begin`` (``ray.init``) to ``end`` (``ray.shutdown``),
     in one thread.
 
     The kernel ends Ray's processes as soon as the *thread* that started them ends, so this thread
-    lasts as long as they do. In the main thread, ``ray.init`` would also replace the handler of
-    SIGTERM. The thread is a daemon, because it may wait for minutes, in code that cannot be
-    interrupted, for a cluster that does not answer.
+    lasts as long as these processes. In the main thread, ``ray.init`` would also replace the
+    handler of SIGTERM. The thread is a daemon, because it may wait for minutes, in code that cannot
+    be interrupted, for a cluster that does not answer.
     """
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
@@ -208,8 +209,8 @@ def start_ray(
 def join_ray(
     init: Callable[..., object], shutdown: Callable[[], object], address: str
 ) -> RaySession:
-    """Begin to join a cluster. All nodes need the same packages as this one; a dsort that runs from
-    a source tree is sent to them."""
+    """Begin to join a cluster. All nodes need the same packages as this machine; a dsort that runs
+    from a source tree is sent to them."""
     package = Path(__file__).resolve().parents[2]
     installed = package.parent.name in ("site-packages", "dist-packages")
 
@@ -353,7 +354,7 @@ def check_loopback(found: Iterable[Listener]) -> None:
 
 
 def listening_words(found: Iterable[Listener]) -> str:
-    """In a user's words: ``127.0.0.1 (ports 6379, 10001)``."""
+    """The addresses and ports in words for a user: ``127.0.0.1 (ports 6379, 10001)``."""
     by_address: dict[str, list[int]] = {}
     for address, port in found:
         by_address.setdefault(str(_plain(address)), []).append(port)
@@ -379,8 +380,8 @@ every process that reached one of its ports."""
 
 
 def check_ray_version(found: str = "") -> None:
-    """``WorkerLostError`` if Ray is too old to be locked. ``found``: its version, if it is not the
-    installed version."""
+    """``WorkerLostError`` if Ray is older than ``RAY_VERSION_MIN``. ``found``: its version, if it
+    is not the installed version."""
     try:
         found = found or version("ray")
     except PackageNotFoundError:

@@ -82,8 +82,8 @@ def rays_left(base: Path, *, machine: Machine = HERE) -> Iterator[LeftRay]:
 
 
 def remove_ray_directory(path: Path, *, machine: Machine = HERE) -> None:
-    """End the processes of an abandoned Ray that still run, and remove its files. Do nothing if it
-    is gone, or not abandoned."""
+    """End the processes of an abandoned Ray that still run, and remove its files. Do nothing if the
+    directory is gone, or not abandoned."""
     is_used = len(holders(path)) > 0
     if path.name.startswith(PREFIX) and _is_left(path, machine, is_used=is_used):
         discard_ray_directory(path)

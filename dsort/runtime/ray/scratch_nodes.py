@@ -225,7 +225,7 @@ class RayScratchNodes:
         return self._agents[node_id].opened
 
     def wait(self) -> None:
-        """Wait for all scratch nodes. If a node cannot have one, its error is raised."""
+        """Wait for all scratch nodes. If a node cannot have a scratch node, its error is raised."""
         for agent in list(self._agents.values()):
             try:
                 opened = self._take(agent, agent.opened)
@@ -255,7 +255,8 @@ class RayScratchNodes:
         return tuple(filter(None, map(self.scratch_on, list(self._agents))))
 
     def share(self, name: str, data: bytes) -> None:
-        """See :class:`~dsort.runtime.base.Runtime`. Agents that still start store it afterwards."""
+        """See :class:`~dsort.runtime.base.Runtime`. Agents that are still starting store the file
+        later."""
         log.debug("the file %s is shared: %d bytes", name, len(data))
         shared = self._files[name] = ray.put(data)
         agents = list(self._agents.values())

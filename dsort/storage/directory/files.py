@@ -112,8 +112,8 @@ def rename_to_free_name(source: Path | str, target: Path | str) -> None:
     """Rename ``source`` to ``target`` in one step. ``FileExistsError`` if that name is taken.
 
     Uses ``renameat2``, which is one entry in the journal of the file system. Where its flag is not
-    supported (NFS), uses hard link and unlink: a process killed between the two leaves both names,
-    and a repeated call completes the rename.
+    supported (NFS), uses hard link and unlink: if the process is killed between the two, both names
+    exist, and a repeated call completes the rename.
     """
     try:
         _renameat2(source, target)

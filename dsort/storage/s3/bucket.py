@@ -325,7 +325,7 @@ class S3Bucket(ObjectBucket):
         return self.ask(action, listed)
 
     def _is_there(self, upload: Receipt) -> bool:
-        """Whether ``upload`` has been completed. ``StorageError`` if another object has its
+        """Whether ``upload`` has been completed. ``StorageError`` if another object has the
         name."""
         if self._stat_or_none(upload.name) is None:
             return False

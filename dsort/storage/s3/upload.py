@@ -105,7 +105,8 @@ class Receipt(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def whole(self) -> dict[str, str]:
-        """The fields about the whole object in the completion, which its reply repeats."""
+        """The fields about the whole object in the request that completes the upload. The reply
+        repeats them."""
         if not self.checksum:
             return {}
         return {"ChecksumCRC32C": self.checksum, "ChecksumType": _OF_WHOLE}
