@@ -35,8 +35,7 @@ _CONTENT: Final = {
 }
 """The content of a member, by the last part of its extension, as in webdataset's ``autodecode``."""
 _READ_AS: Final = {"json": ("json", "dyn"), "number": ("number", "dyn"), "text": ("str", "str")}
-"""Functions that read a member, or a column, as the type that their name names: (kind of leaf,
-type)."""
+"""Functions that read a member, or a column, as the type in their name: (kind of leaf, type)."""
 _QUANTIFIERS: Final = ("exists", "all", "exists_one")
 _RESULTS: Final = {
     **dict.fromkeys(("size", "int"), "int"),

@@ -20,7 +20,7 @@ from dsort.naming.names import first_few, readable
 from dsort.sizes import format_count
 
 # --------------------------------------------------------------------------------------------------
-# Class maps and lists of labels. A class map has the number of each class, a list of labels the
+# Class maps and lists of labels. A class map has the number of each class; a list of labels has a
 # number for each record.
 #
 # They are files that dsort did not write: an invalid one is an ``InputError`` that names the file

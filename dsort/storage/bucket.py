@@ -20,7 +20,7 @@ from dsort.naming.names import INTERNAL_PART
 
 INTERNAL_PREFIX = f"{INTERNAL_PART}/"
 """Names under this prefix are dsort's own (manifests, staged outputs); ``list`` leaves them out
-unless its prefix begins with this one."""
+unless its argument begins with ``INTERNAL_PREFIX``."""
 
 COPY = "copy"
 """The receipt of ``keep_aside`` if the bucket keeps the object under the token as its name."""

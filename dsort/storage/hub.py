@@ -300,7 +300,7 @@ class HubClient:
             raise
         if reply.moved_to:
             if len(self._moved) >= _MOVED_MAX:
-                # All at once: they expire within minutes anyway.
+                # All addresses go at once: they expire within minutes anyway.
                 self._moved.clear()
             self._moved[info] = (reply.moved_to, time.monotonic() + _MOVED_S)
         if pinned is not None and (info.size_bytes, info.etag) != (pinned.size_bytes, pinned.etag):
@@ -404,7 +404,7 @@ def _parsed(reply: Reply, kind: Any, action: str) -> Any:
         except (ValueError, RecursionError) as error:
             raise StorageError(
                 f"cannot {action}: the reply does not come from the Hub: {one_line(str(error))}",
-                hint="look at HF_ENDPOINT, and at proxies on the way to it",
+                hint="check HF_ENDPOINT, and proxies on the way to the Hub",
             ) from None
 
 

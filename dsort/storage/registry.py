@@ -359,7 +359,7 @@ def _split(text: str, *, is_web: bool = False) -> tuple[str, str]:
     if "?" in rest or "#" in rest:
         raise BucketTextError(
             f"{shown(text)} has a query or a fragment",
-            "names are appended to it, so it cannot be a presigned URL"
+            "names of shards are appended to the URL, so it cannot be presigned"
             if is_web
             else "write # as %23 and ? as %3F",
         )

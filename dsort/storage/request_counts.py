@@ -24,9 +24,9 @@ PAGE_NAMES = 1000
 PARTS_MAX = 10_000  # of one upload, a limit of the API
 PARTS_WANTED_MAX = 64  # stores bill each part as a request
 ETAGS_KEPT_MAX = 16
-"""A receipt keeps the ETags of at most this many parts. Those of more parts are requested when the
-upload is completed, one request for each thousand: the coordinator holds all receipts at once, and
-with 36 bytes for each part of 16 MiB, the ETags of a petabyte would take 2 GB."""
+"""A receipt keeps the ETags of at most this many parts. With more parts, the ETags are requested
+when the upload is completed, one request for each thousand: the coordinator holds all receipts at
+once, and with 36 bytes for each part of 16 MiB, the ETags of a petabyte would take 2 GB."""
 
 
 def requests_of_reads(sizes: Int64s, limits: StoreLimits, *, buffer_bytes: int) -> Counter[str]:

@@ -173,7 +173,9 @@ class Require(Step, frozen=True):
     """Records have members, fields, or both."""
 
     kind: ClassVar[str] = "require"
-    summary: ClassVar[str] = "Say which members records must have, by extension, and which fields."
+    summary: ClassVar[str] = (
+        "List the members, by extension, and the fields that records must have."
+    )
     options_summary: ClassVar[str] = (
         "The options of ``require``: ``extensions``, ``fields`` or both."
     )

@@ -99,7 +99,7 @@ class _KeyList(Step, frozen=True):
     """A list of keys, from the spec or from a file. ``found``: the content of the file, once it is
     read."""
 
-    options_summary: ClassVar[str] = "Which keys: exactly one of these."
+    options_summary: ClassVar[str] = "The options with the keys: exactly one of these."
     is_for_rows: ClassVar[bool] = True
     checks: ClassVar[tuple[Check, ...]] = (Check(("keys", "file"), _keys_or_file),)
 
@@ -181,7 +181,7 @@ class Sample(Step, frozen=True):
 
     kind: ClassVar[str] = "sample"
     summary: ClassVar[str] = (
-        "Keep a fraction of the records, chosen by a hash: the same ones on every run."
+        "Keep a fraction of the records, chosen by a hash: the same records in every run."
     )
     is_for_rows: ClassVar[bool] = True
 
@@ -252,7 +252,7 @@ class Slice(Step, frozen=True):
 
     kind: ClassVar[str] = "slice"
     summary: ClassVar[str] = (
-        "Keep the records start:stop:step of all, by their number in input order from 0 on: "
+        "Keep the records whose numbers, in input order from 0 on, are in start:stop:step: "
         '"0:1000000", "1::2".'
     )
     bare: ClassVar[str] = "numbers"

@@ -89,7 +89,7 @@ class _Memory:
 def _serve(source: int, sink: int, page: mmap.mmap, memories: Sequence[_Memory]) -> None:
     program = read_json(source)
     sys.path.extend(place for place in program["path"] if place not in sys.path)
-    if program["memory_bytes"] and program["kind"] == "function":  # else the program gets it
+    if program["memory_bytes"] and program["kind"] == "function":  # else the program gets the limit
         resource.setrlimit(resource.RLIMIT_AS, (program["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

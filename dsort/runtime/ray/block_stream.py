@@ -27,7 +27,7 @@ from dsort.scratch.spill import BLOCK_BYTES, SpillBlock
 #
 # It is a protocol of our own because the payload is files: the kernel sends them from its cache,
 # and receives them in their final place. That takes 0.4 to 0.6 processor seconds a GiB on both
-# ends; by Arrow Flight it was 1.2 to 1.5.
+# ends; with Arrow Flight, it takes 1.2 to 1.5.
 BATCH_BYTES = 2 << 20
 """The largest chunk."""
 LENGTH = struct.Struct("<I")

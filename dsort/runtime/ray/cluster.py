@@ -178,7 +178,7 @@ def start_ray(
     except OSError:
         shutil.rmtree(directory)
         raise
-    # Without the first line, a Ray that is started inside another Ray's job would look for that
+    # Without the first entry, a Ray that is started inside another Ray's job would look for that
     # job's files. The new Ray requires a token even if the environment turns tokens off: otherwise
     # every process that reaches one of its ports could run code.
     ours = {

@@ -45,8 +45,8 @@ log = logger_of("runtime")
 
 # Ids are made here, so that the id of a scratch node suffices to find its agent:
 #
-# node_slot  <node id>, or <node id>-<n> for the scratch that was made after n were
-#            lost there. Names the directory in the job's scratch directory.
+# node_slot  <node id>, or <node id>-<n> for the scratch that was made after n scratch
+#            nodes were lost there. Names the directory in the job's scratch directory.
 # scratch id <token>@<node_slot>; the token is in the directory.
 # agent      dsort-<job id>-<random>-<node_slot>, in Ray's namespace dsort. Each runtime
 #            draws another random part: agents of a dead coordinator may still exist.

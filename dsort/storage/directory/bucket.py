@@ -489,8 +489,9 @@ class LocalBucket:
             directory = directory.parent
             touched.add(directory)
         for directory in reversed(missing):
-            # Another process may have made the directory, and may have removed it since: opening a
-            # file in it tries again. ``exist_ok`` would check whether it still exists.
+            # Another process may have made the directory, and may have removed it since: then
+            # ``_open_to_fill`` tries again. ``exist_ok`` would check whether the directory still
+            # exists.
             with contextlib.suppress(FileExistsError), self._held(directory) as held:
                 os.mkdir(held)  # noqa: PTH102
         return touched

@@ -36,7 +36,7 @@ from dsort.storage.transport import Transport
 # Whether a store supports ``If-None-Match`` when uploads are completed:
 # :class:`CompletionCondition`.
 #
-# If it does, no request is needed before each shard is published to check that its name is free.
+# If it does, no request has to check, before a shard is published, that its name is free.
 
 
 class CompletionCondition:
