@@ -119,7 +119,7 @@ def _only_numbers_have_bins(options: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 class Content(Algorithm, frozen=True):
-    """By the content of the member ``extension`` (with its dot, the whole of it)."""
+    """By the content of the member ``extension`` (the whole extension, with its dot)."""
 
     kind: ClassVar[str] = "content"
     summary: ClassVar[str] = "by the content of one member of each record"
