@@ -90,10 +90,10 @@ class StagedSidecar(Struct, frozen=True):
 
 
 class ManifestPart(Struct, frozen=True):
-    """The part of a result that an earlier job made. ``outputs``: the number of its shards, which
-    follow the shards of the part before. ``removed``: files with hashes of the keys that were
-    removed from these shards later. ``lineage``: the lineage of these shards, unless they are in
-    the lineage of a later part."""
+    """The part of a result that an earlier job made. ``outputs``: the number of the part's shards,
+    which follow the shards of the part before it. ``removed``: files with hashes of the keys that
+    were removed from these shards later. ``lineage``: the lineage of these shards, unless they are
+    in the lineage of a later part."""
 
     job_id: str
     spec: JobSpec

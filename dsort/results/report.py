@@ -345,7 +345,8 @@ class JobStarted(Struct, frozen=True):
 class Progress(Struct, frozen=True):
     """The progress of one phase. A total of 0 is not known (yet). If inputs are read several times,
     bytes are counted over all passes, and shards and records over one pass. ``members_done``,
-    ``payload_bytes_done``: of extraction; payload without headers and padding."""
+    ``payload_bytes_done``: the members and the payload that were extracted; payload without headers
+    and padding."""
 
     job_id: str
     phase: str  # resolve | extract | plan | create | commit
