@@ -76,8 +76,8 @@ def load_formats(spec: JobSpec) -> list[object]:
 
 
 def load_steps(spec: JobSpec, options: RunOptions) -> tuple[Step, ...]:
-    """The steps of the spec, with all texts that they name. ``TransformError`` if one cannot be
-    read."""
+    """The steps of the spec, with the content of all texts that they name. ``TransformError`` if
+    one cannot be read."""
 
     def listed(location: FileLocation) -> str:
         from dsort.keymap.fetch import TextKind  # few jobs have lists
