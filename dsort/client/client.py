@@ -251,11 +251,11 @@ class DsortClient(_Client[Transport], ClosesOnExit):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> Job:
-        """The job once it has ended.
+        """Wait until the job has ended, and return it.
 
-        There is no polling: the service sends events, and ``on_event`` is called with each. A
-        failed job raises no error here: see ``Job.raise_if_failed``. ``WaitTimeoutError`` after
-        ``timeout_s``; the job runs on.
+        The client does not poll: the service sends events, and ``on_event`` is called with each
+        event. A failed job raises no error here: see ``Job.raise_if_failed``. ``WaitTimeoutError``
+        after ``timeout_s``; the job runs on.
         """
         return self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event)[0]
 
@@ -266,9 +266,9 @@ class DsortClient(_Client[Transport], ClosesOnExit):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
-        """The jobs, in this order, once all of them have ended; like ``wait``, with one time limit
-        for all. ``on_event`` gets all events of one job before the events of the next job, even if
-        the next job ends sooner."""
+        """Wait until all jobs have ended, and return them in this order. Like ``wait``, but with
+        one time limit for all jobs. ``on_event`` gets all events of one job before the events of
+        the next job, even if the next job ends sooner."""
         deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []
         for job_id in job_ids:
@@ -340,7 +340,7 @@ class AsyncClient(_Client[AsyncTransport]):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> Job:
-        """The job once it has ended; see ``Client.wait``."""
+        """Wait until the job has ended, and return it; see ``Client.wait``."""
         return (await self.wait_all([job_id], timeout_s=timeout_s, on_event=on_event))[0]
 
     async def wait_all(
@@ -350,7 +350,8 @@ class AsyncClient(_Client[AsyncTransport]):
         timeout_s: float | None = None,
         on_event: Callable[[JobEvent], None] | None = None,
     ) -> tuple[Job, ...]:
-        """The jobs, in this order, once all of them have ended; see ``Client.wait_all``."""
+        """Wait until all jobs have ended, and return them in this order; see
+        ``Client.wait_all``."""
         deadline_s = None if timeout_s is None else self._transport.clock() + timeout_s
         ended = []
         for job_id in job_ids:

@@ -178,7 +178,7 @@ class _Value(Model):
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """The value in an answer; ``ServiceError`` if the answer has none."""
+        """The value in an answer; ``ServiceError`` if the answer is no such value."""
         if not isinstance(document, Mapping):
             raise ServiceError(
                 f"the service answered {type(document).__name__}, not {cls.__name__}"
