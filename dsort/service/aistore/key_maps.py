@@ -47,7 +47,7 @@ class HeldKeyMaps:
                 self._held.popitem(last=False)
 
     def get(self, owner: str, bucket: str) -> bytes | None:
-        """The key map that ``owner`` put into ``bucket`` last, if it is still held."""
+        """The newest key map that ``owner`` put into ``bucket``, if it is still held."""
         with self._lock:
             put_at, data = self._held.get((owner, bucket), (0.0, None))
             return None if self._clock() - put_at > _HELD_S_MAX else data

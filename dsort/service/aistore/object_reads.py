@@ -272,8 +272,8 @@ def _use(identity: Identity, transform: str | None, etl_name: str | None) -> str
 
 
 def _is_of_archive(request: Request, archpath: str | None) -> bool:
-    """Whether the request is for a file in the object. AIStore's SDK sends unused parameters as
-    empty."""
+    """Whether the request is for a file in the object. AIStore's SDK sends unused parameters with
+    empty values."""
     if request.query_params.get("archregx") or request.query_params.get("archmode"):
         raise NotSupportedError(
             "several files of a shard are not sent at once",
@@ -309,7 +309,7 @@ def _transform_headers(info: ObjectInfo, spec: JobSpec) -> dict[str, str]:
 
 
 def _checksum(source: ReadObject) -> dict[str, str]:
-    """Headers with the checksum of an object, if it has one."""
+    """Headers with the checksum of an object; {} if the checksum is not computed."""
     value = content_checksum(source)
     if value is None:
         return {}

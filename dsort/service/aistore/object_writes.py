@@ -1,6 +1,6 @@
 """``PUT`` and ``DELETE`` of ``/v1/objects/BUCKET/NAME``: requests that write or remove an object.
-Submitters may send them for buckets that their tokens allow as outputs, because their jobs may
-write and remove objects there. An object gets its name once all of its bytes have arrived.
+Submitters may send such requests for buckets that their tokens allow as outputs, because their jobs
+may write and remove objects there. An object gets its name once all of its bytes have arrived.
 """
 
 from __future__ import annotations

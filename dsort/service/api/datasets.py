@@ -323,8 +323,8 @@ async def read_member(
         str | None, Header(description="All is sent unless this ETag fits.")
     ] = None,
 ) -> Response:
-    """The bytes of one member of at most 64 MiB, in a shard of any container. Of a range, the
-    answer has up to 4 MiB."""
+    """The bytes of one member of at most 64 MiB, in a shard of any container. If the request has a
+    range, the answer has up to 4 MiB of the range."""
     place = looks.shard(request, identity, b"/v1/members/")
     numbers = {"number": number, "member": member}
     await looks.note(request, "data.read", place, **numbers)

@@ -315,7 +315,7 @@ class JobAttempt(Struct, frozen=True):
     def _fence(self, bucket: Bucket) -> None:
         """Take the lease from earlier attempts, and release it. If an earlier attempt still renews
         the lease, it was only cut off from the database, and may even finish the job. So this
-        process waits for its end."""
+        process waits for the end of the earlier attempt."""
         job_id, is_logged = self.row.job_id, False
         with contextlib.suppress(ObjectNotFoundError):  # not even the bucket exists
             while read_hold(bucket, job_id).standing in (Standing.LIVE, Standing.LAPSED):

@@ -94,8 +94,8 @@ class ObjectPlace(Struct, frozen=True):
 
     @property
     def shown_bucket(self) -> str:
-        """The bucket as the caller names it, for messages: from a message, AIStore's clients decide
-        whether the bucket or the object is missing."""
+        """The bucket as the caller names it, for messages, in which clients look whether the bucket
+        or the object is missing."""
         provider = self.asking.provider
         return f"{provider}://{self.asked}" if provider else self.uri
 

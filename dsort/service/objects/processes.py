@@ -50,8 +50,8 @@ END_S_MAX: Final = 5.0
 
 
 class Forks(ClosesOnExit):
-    """The process that makes a fork for each order. The first order starts the process, and so does
-    the next order after its death. ``module``: its program."""
+    """The process that makes a fork for each order. The first order starts the process. If the
+    process dies, the next order starts a new one. ``module``: its program."""
 
     def __init__(self, module: str) -> None:
         self._module = module

@@ -39,7 +39,7 @@ class Missed(Struct, frozen=True):
 
 def next_due(definition: ScheduleDefinition, *, anchor_s: float, after_s: float) -> float | None:
     """The first due time after ``after_s``; None if there is none. ``anchor_s``: when the schedule
-    was made. Intervals count from ``start_at``, or from ``anchor_s`` without one."""
+    was made. Intervals count from ``start_at`` if it is set, else from ``anchor_s``."""
     return next(due_times(definition, anchor_s=anchor_s, after_s=after_s), None)
 
 
