@@ -365,8 +365,8 @@ def listed_shards(
 
 
 def random_shards(bucket: Bucket, count: int, seed: str) -> list[Entry]:
-    """``count`` random shards, each with equal probability, in the order of their names. They are
-    chosen from the shards that can be listed in ten seconds."""
+    """``count`` random shards, each with equal probability, in the order of their names. The choice
+    is among the shards that can be listed in ten seconds."""
     draw, ends_at, seen = random.Random(seed), time.monotonic() + LIST_S_MAX, 0
     kept: list[ObjectInfo] = []
     for info in bucket.list(""):

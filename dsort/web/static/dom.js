@@ -49,7 +49,7 @@ export const fromJson = (text) =>
 /** An HTML element: `el("p.quiet", {title: "x"}, "text", element, [more])`. */
 export const el = (tag, ...content) => made((name) => document.createElement(name), tag, content);
 
-/** The same for SVG. */
+/** An SVG element, made as `el` makes an HTML element. */
 export const svg = (tag, ...content) =>
   made((name) => document.createElementNS(SVG, name), tag, content);
 

@@ -1,4 +1,4 @@
-/* A text field for specs, with line numbers, and problems marked at the lines they are about. */
+/* A text field for specs, with line numbers, and problems marked at their lines. */
 import { searchInput } from "./dialogs.js";
 import { el } from "./dom.js";
 import { ownTerms } from "./problems.js";

@@ -65,7 +65,7 @@ export const agoText = (time) => {
   return seconds >= 0 ? `${words} ago` : `in ${words}`;
 };
 
-/** A time where the reader is: "2026-11-20 17:05:31". */
+/** A time in the reader's time zone: "2026-11-20 17:05:31". */
 export const localTime = (time) => {
   const at = new Date(milliseconds(time));
   if (Number.isNaN(at.getTime())) return "–";
@@ -103,7 +103,7 @@ export const stateChip = (job) => {
   );
 };
 
-/** A progress bar; `share` is 0..1, or null where it is not known. */
+/** A progress bar; `share` is 0..1, or null if the share is unknown. */
 export const progressBar = (share, label) => {
   const known = Number.isFinite(share);
   const percent = known ? Math.max(0, Math.min(100, share * 100)) : 0;

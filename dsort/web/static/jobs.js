@@ -181,7 +181,7 @@ class JobList {
   }
 }
 
-/* A row is drawn again only if something of it changed, so that focus and selection stay. */
+/* A row is drawn again only if its job has changed, so that focus and selection stay. */
 function fillRow(row, job, look) {
   const seconds = listSeconds(job);
   const time = Number.isFinite(seconds) ? durationText(seconds) : "–";

@@ -1,7 +1,7 @@
 /* Boxes with errors, for the service's page and for the report that is one file. */
 import { el, withCode } from "./dom.js";
 
-/** `own` words the text of an error for its place: a report that is one file keeps the words of the
+/** `own` adapts the text of an error to its place: a report that is one file keeps the words of the
     command line; the service's page replaces the function. */
 export const terms = { own: (text) => text };
 export const ownTerms = (text) => terms.own(text);

@@ -71,7 +71,7 @@ function shownValues(from) {
   };
 }
 
-/* JSON is YAML as well, so a spec in either of them and the fields make one document. */
+/* JSON is YAML, too, so the fields and a spec in JSON or YAML make one YAML document. */
 function asYaml(definition, spec) {
   const lines = spec.trimEnd().replaceAll("\t", "  ").split("\n");
   const fields = Object.entries(definition).map(
@@ -246,7 +246,7 @@ class ScheduleForm {
     this.saved(definition.name);
   }
 
-  /** Show each problem beside its field, and those of the spec at their lines. */
+  /** Show each problem beside its field, and problems of the spec at their lines. */
   show(problems) {
     const rest = [];
     const found = {};
