@@ -99,7 +99,7 @@ def one_line(text: str) -> str:
 class ObjectErrors:
     """A context that translates errors of a client library into ``StorageError``.
 
-    ``meaning_of`` returns None for errors that are not the library's; these are not changed.
+    ``meaning_of`` returns None for errors that are not the library's, which are not changed.
     ``action`` as in :func:`error_of`.
     """
 

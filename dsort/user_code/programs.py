@@ -272,7 +272,8 @@ def _files_in(directory: Path) -> dict[str, bytes]:
 
 
 class TarRunner(_ProgramRunner):
-    """Many records are sent as a tar, and records are received as a tar, matched by their keys."""
+    """Sends many records as a tar, and receives the new records as a tar. The key of a new record
+    shows from which record it was made."""
 
     def run(self, samples: Sequence[Sample]) -> list[Outcome]:
         """See :class:`Runner`. If a program fails at several records, each half is tried. So only

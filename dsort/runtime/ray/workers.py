@@ -182,7 +182,7 @@ class RayWorkers:
 
     def _receive(self, reference: Any, host: _Host) -> Sequence[tuple[Task, TaskDone]]:
         """Receive an answer. Return nothing if the worker is still starting, if its task failed, or
-        if it died, so that its task waits again."""
+        if the worker died, so that its task waits again."""
         try:
             done = ray.get(reference)
         except RayError as died:

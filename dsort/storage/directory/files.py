@@ -1,4 +1,4 @@
-"""Files of a directory that is a bucket: read, filled, listed."""
+"""Reads, fills and lists the files of a directory that is a bucket."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def seconds_of_date(headers: Mapping[str, str]) -> int:
 
 
 def _check(operation_model: Any, response_dict: dict[str, Any], **_: object) -> None:
-    """The handler of botocore's event before a reply is parsed."""
+    """Handles the event that botocore sends before it parses a reply."""
     if response_dict["status_code"] >= 300:
         return  # an error, which botocore can parse in any form
     operation, headers = str(operation_model.name), response_dict["headers"]
@@ -325,8 +325,8 @@ def whole_seconds_ns(time: datetime) -> int:
 def _take_page(
     response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
 ) -> None:
-    """The handler of botocore's event before a listing is parsed. Values that it adds to
-    ``customized_response_dict`` become part of the result."""
+    """Handles the event that botocore sends before it parses a listing. Values that this function
+    adds to ``customized_response_dict`` become part of the result."""
     if response_dict["status_code"] != 200:
         return
     try:
