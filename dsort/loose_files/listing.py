@@ -132,8 +132,8 @@ class Listing(Struct, frozen=True, eq=False):
         return _header_bytes(self.names.run(rows.start, rows.stop), self.sizes[rows])
 
     def info(self, number: int) -> ObjectInfo:
-        """A run as an object. Its etag depends on the names, sizes and stamps of all files in the
-        run."""
+        """A run as an object. Its etag depends on the names, sizes, places and stamps of all
+        members of the run."""
         rows, state = self.rows(number), xxhash.xxh3_128()
         for column in (self.names, self.paths):
             part = column.run(rows.start, rows.stop)
