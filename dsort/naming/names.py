@@ -228,7 +228,7 @@ def check_output_name(name: str) -> None:
     for sign in "#?":
         if sign in name:
             raise ValueError(
-                f"{shortened(name)!r} contains {sign!r}, which readers of URLs cut off"
+                f"{shortened(name)!r} contains {sign!r}, at which readers of URLs end a name"
             )
 
 
