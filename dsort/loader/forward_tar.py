@@ -236,7 +236,7 @@ class ForwardTar:
         True at the end of the shard."""
         view, base, total = window.view, window.start, len(window.view)
         self._announce(direct, base, base + total)
-        at = filled = 0  # offsets in the view: of the next header, and of the end of what is read
+        at = filled = 0  # offsets in the view: of the next header, and of the end of the read bytes
         while at < total:
             stop = min(at + HOP_BYTES, total)
             if at + BLOCK_BYTES > filled:

@@ -69,8 +69,8 @@ def _ranges(
 
 
 class ShardSource(ClosesOnExit):
-    """The samples of one shard. Threads take them one at a time, in the order of their tickets.
-    Only large members with known places are read in any order, at the same time."""
+    """The samples of one shard. Threads take them one at a time, in the order of their tickets. But
+    large members with known places are read by several threads at once, in any order."""
 
     def __init__(
         self,

@@ -167,8 +167,8 @@ class Dataset(ClosesOnExit, Sequence[Record]):
         known = self.known_index(place, self._info(place)) if self._cache.is_on else None
         opened = Shard(place, max_expansion=self.max_expansion, index=known)
         with self._lock:
-            # Another thread may have opened the shard meanwhile. Then its object is used, so that
-            # headers are read once.
+            # Another thread may have opened the shard meanwhile. All threads use the first object,
+            # so that its headers are read once.
             shard = self._open.setdefault(at, opened)
             while len(self._open) > SHARDS_OPEN_MAX:
                 self._open.popitem(last=False)

@@ -145,8 +145,8 @@ class RecordIndex(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str, size_bytes: int) -> RecordIndex:
-        """The index that :meth:`to_bytes` wrote for a shard of ``size_bytes``. ``StorageError`` for
-        other ``data``; it names ``what``."""
+        """The index that :meth:`to_bytes` wrote for a shard of ``size_bytes``. ``StorageError``,
+        which names ``what``, for any other ``data``."""
         file = ColumnFile(data, what, may_be_packed=True)
         counts, key_bytes, gaps, size = (file.array(name).astype(np.int64) for name in _NUMBERS)
         names = file.bytes_column("names")

@@ -148,8 +148,8 @@ class JobFinder:
         """The job that ``job`` names. ``job`` may be
 
         - the path or URI of a manifest, or of a job's directory;
-        - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or if
-          ``bucket`` is None in the data root and the directories in it;
+        - a job id, or the beginning of one, if it is unique: of a job in ``bucket``, or, if
+          ``bucket`` is None, in the data root and the directories in it;
         - a bucket: its newest job (with ``finished``: the newest that finished, if one did).
 
         ``InputError`` with the known jobs if ``job`` names none of them, or several.

@@ -97,7 +97,7 @@ def _of_shard(
 
 
 def _ranges(shard: Shard, index: RecordIndex, extents: Extents, file: int) -> Iterator[MemberRange]:
-    """Where the content of a file is, in order."""
+    """The ranges that have the content of a file, in order."""
     name, start, size = index.names[file], int(index.start[file]), int(index.size[file])
     if start < 0 or not size:
         yield MemberRange(name, -1, 0, size, shard.read_file(file, 0, ALL_BYTES))

@@ -332,8 +332,8 @@ class _NamedRows:
         return self._shards[int(self._rows.shard_of(first)[0])]
 
     def tell(self, rows: Int64s, kind: str, text: str | Callable[[int], str]) -> None:
-        """Report a problem for each of ``rows``. If there is no room for more names, they are only
-        counted."""
+        """Report a problem for each of ``rows``. If there is no room for more names, the rows are
+        only counted."""
         shown = rows[: self._findings.room]
         self.prepare(shown)
         for row in shown.tolist():

@@ -286,8 +286,8 @@ def copies_asked_for(
 
 
 def keys_are_numbers(pipeline: Pipeline, shards: Sequence[str]) -> bool:
-    """Whether all keys are numbers in shards with names of their own. Then only a record and its
-    copies have equal keys, and copies are no duplicates."""
+    """Whether all keys are positions in shards, all with different names. Then only a record and
+    its copies have equal keys, and copies are no duplicates."""
     containers = (*pipeline.reading.containers, pipeline.carrier)
     names = {position_key(shard, 0) for shard in shards}
     return len(names) == len(shards) and all(each.numbers_records for each in containers)
@@ -331,7 +331,8 @@ def _wanted_records(spec: JobSpec, records: Mapping[str, int]) -> dict[str, int]
         parts = dealt_out(mix.records, list(weights.values()))
         wanted, repeats = dict(zip(weights, parts, strict=True)), mix.replacement
     else:
-        # In a round, each input gives as many records as its weight: rounds until it is used up.
+        # In a round, each input gives as many records as its weight. ``rounds``: the number of
+        # rounds that use up each input.
         rounds = [records[name] / weight for name, weight in weights.items()]
         if mix.stop == "first_exhausted":
             wanted = {name: floor(min(rounds) * weight) for name, weight in weights.items()}
@@ -368,8 +369,9 @@ def dealt_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 def dealt_out_in_classes(totals: Sequence[int], weights: Sequence[Fraction]) -> list[list[int]]:
     """The parts of each of several ``totals``. Summed over the totals, they are the parts of the
-    sum of all totals. Each part is rounded down. The rest of a total goes to the parts that miss
-    most. If parts miss the same amount, it goes to the one that lost most by rounding down."""
+    sum of all totals. Each part is rounded down. The rest of a total goes, one each, to the parts
+    whose sums are furthest below their parts of the sum. Among equals, the parts that lost most by
+    rounding down come first."""
     wanted = dealt_out(sum(totals), weights)
     shares = [weight / sum(weights) for weight in weights]
     parts = [[int(total * share) for share in shares] for total in totals]

@@ -210,8 +210,8 @@ class InputReader:
         self, ordinal: int, shard: ShardBytes, compared: ComparedBytes
     ) -> tuple[FormedRecords, MemberTable]:
         """(records, members) of an opened shard; none if the shard is corrupt and the spec skips
-        such shards. ``compared``: what is compared of them. ``ShardEndError`` if the shard may not
-        be whole and the spec says to abort."""
+        such shards. ``compared``: the parts that are compared. ``ShardEndError`` if the shard may
+        not be whole and the spec says to abort."""
         config = self._spec.config
         try:
             scanned, oddities = shard.members(), shard.container.oddities
@@ -275,7 +275,7 @@ class InputReader:
         return self._templates(records, members)
 
     def _templates(self, records: FormedRecords, members: MemberTable) -> Int32s:
-        """The template that is given for each record, -1 for none; 0 if none are given."""
+        """The template of each record by the key map, -1 if it has none; 0 without a key map."""
         given, are_joined = self._pipeline.placed_by, self._spec.join is not None
         if not given:
             return np.zeros(len(records), np.int32)

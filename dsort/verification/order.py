@@ -304,7 +304,7 @@ def _check_target(
                 continue
             records_max = target.records
             if target.is_measured and (records_max is None or shard.records < records_max):
-                continue  # the job measured the shard before it encoded it: about 1 % off
+                continue  # the job measured the shard before encoding: about 1 % off
             if records_max is not None and (by_count or shard.records >= records_max):
                 text = _wrong_records(shard, records_max, last=last)
             elif target.is_at_most:

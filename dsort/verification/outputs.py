@@ -374,7 +374,7 @@ def check_index(
 
 
 def _differing(found: Mapping[str, object], wanted: Mapping[str, object]) -> list[str]:
-    """The names of the fields that are missing from one of two JSON objects or differ."""
+    """The names of fields that only one of two JSON objects has, or whose values differ."""
     texts = [{key: json.dumps(value) for key, value in each.items()} for each in (found, wanted)]
     fields = sorted(texts[0].keys() | texts[1].keys())
     return [shortened(key) for key in fields if texts[0].get(key) != texts[1].get(key)]

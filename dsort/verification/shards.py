@@ -144,8 +144,8 @@ class ComparedBytes(Struct, frozen=True):
     def of(
         pipeline: Pipeline, form: OutputForm, key_field: str = "", *, rows_have_keys: bool = False
     ) -> ComparedBytes:
-        """What an output must keep of its records. ``rows_have_keys``: if rows stay rows, whether
-        they have their keys."""
+        """The parts of records that an output must keep. ``rows_have_keys``: if rows stay rows,
+        whether they have their keys."""
         inputs, there = pipeline.reading.containers, form.container
         containers = [each.container for each in pipeline.outputs]
         converts = form.is_late or any(each != there for each in inputs)

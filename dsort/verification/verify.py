@@ -165,7 +165,7 @@ def _files_there(manifest: Manifest, bucket: Bucket, options: RunOptions) -> Fil
 
 class _Shared(Struct, dict=True):
     """Data that the verifications of the parts of a result share. ``whole``: the manifest of the
-    result; ``sample``: what of it is read; ``md5``: of each shard that was read;
+    result; ``sample``: the shards that are read; ``md5``: of each shard that was read;
     ``key_hashes``: of the records of each part that was read."""
 
     whole: Manifest
