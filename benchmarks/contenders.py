@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SCRIPTS = Path(__file__).parent / "scripts"
-# What 64MB means in a spec.
+# The bytes of 64MB in a spec.
 SHARD_BYTES = 64 * 1024**2
 # The phases in which payload moves; resolve and the start of workers come before them.
 PHASES = ("extract", "plan", "create", "commit")

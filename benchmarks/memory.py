@@ -37,8 +37,8 @@ class NotPermittedError(Exception):
 
 @dataclass(slots=True)
 class Peak:
-    """The most that one process had, in bytes. ``own`` is anonymous and shared memory: what the
-    kernel cannot drop. RSS and PSS also count mapped file pages, which are cache."""
+    """The peaks of one process, in bytes. ``own`` is anonymous and shared memory, which the kernel
+    cannot drop. RSS and PSS also count mapped file pages, which are cache."""
 
     rss_bytes: int = 0
     pss_bytes: int = 0

@@ -14,7 +14,7 @@ import webdataset  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 
 def main() -> None:
-    """Read the tree given, write shards of at most ``--shard-bytes`` to ``--output``."""
+    """Read the given tree, and write shards of at most ``--shard-bytes`` to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--shard-bytes", type=int, required=True)

@@ -14,7 +14,7 @@ SEPARATOR, NO_QUOTE = "\x01", ""
 
 
 def main() -> None:
-    """Read the shards given, write one file to ``--output``."""
+    """Read the given shards, and write one file to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)

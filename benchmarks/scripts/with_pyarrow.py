@@ -18,7 +18,7 @@ GROUP_ROWS_OF_FILES, GROUP_ROWS_OF_TEXT = 100, 10_000
 
 
 def main() -> None:
-    """Read the shards given, write ``--outputs`` shards to ``--output``."""
+    """Read the given shards, and write ``--outputs`` shards to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--outputs", type=int, required=True)

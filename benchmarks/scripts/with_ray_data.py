@@ -12,7 +12,7 @@ import ray.data
 
 
 def main() -> None:
-    """Read the shards given and write shards to ``--output``, on a local Ray of ``--cores``."""
+    """Read the given shards, and write shards to ``--output``, on a local Ray of ``--cores``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--cores", type=int, required=True)

@@ -47,7 +47,7 @@ def write_records(records: Iterable[Record], output: Path, shard_bytes: int) -> 
 
 
 def main() -> None:
-    """Read the shards given, write shards of ``--shard-bytes`` payload to ``--output``."""
+    """Read the given shards, and write shards of ``--shard-bytes`` payload to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--shard-bytes", type=int, required=True)

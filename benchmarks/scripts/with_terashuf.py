@@ -95,7 +95,7 @@ def shuffled(
 
 
 def main() -> None:
-    """Read the shards given, write shards of ``--shard-bytes`` to ``--output``."""
+    """Read the given shards, and write shards of ``--shard-bytes`` to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--shard-bytes", type=int, required=True)

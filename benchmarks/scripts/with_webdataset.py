@@ -15,7 +15,7 @@ BUFFER_RECORDS = 5_000
 
 
 def main() -> None:
-    """Read the shards given, write shards of at most ``--shard-bytes`` to ``--output``."""
+    """Read the given shards, and write shards of at most ``--shard-bytes`` to ``--output``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--shard-bytes", type=int, required=True)

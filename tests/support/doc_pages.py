@@ -97,7 +97,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def masked(text: str) -> str:
-    """What a command prints, without the parts that differ from run to run."""
+    """The output of a command, without the parts that differ from run to run."""
     for pattern, mask in _MASKS:
         text = re.sub(pattern, mask, text)
     return text

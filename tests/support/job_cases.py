@@ -81,7 +81,7 @@ def _unlike(member: Member, at: int) -> bytes:
 
 @st.composite
 def shards(draw: st.DrawFn, *, corrupt: bool = True) -> dict[str, Shard]:
-    """Up to four shards with all that is odd about members, in input order."""
+    """Up to four shards with all oddities of members, in input order."""
     least = draw(st.sampled_from([1, 3]))
     found = draw(st.lists(shard(corrupt), min_size=least, max_size=4))
     marked = {}

@@ -41,7 +41,7 @@ class _NullStaged(MemoryStagedObject):
         return self._size_bytes
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        raise InvariantError("what is staged cannot be read")
+        raise InvariantError("a staged object cannot be read")
 
 
 class NullBucket(MemoryBucket):

@@ -204,7 +204,7 @@ def _nodes_here(environment: Mapping[str, str]) -> Iterator[Nodes]:
     from ray.cluster_utils import Cluster
 
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
-    handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces the handler
     remember, ray._private.utils.write_ray_address = (
         ray._private.utils.write_ray_address,
         lambda *given: None,  # in /tmp/ray, for drivers without an address

@@ -28,7 +28,7 @@ def _ray_here() -> Iterator[Any]:
     import ray
 
     directory = tempfile.mkdtemp(prefix="dt-", dir="/tmp")  # a short path: Ray puts sockets there
-    handler = signal.getsignal(signal.SIGTERM)  # Ray takes it over
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces the handler
     before = set(children_here())
     try:
         ray.init(

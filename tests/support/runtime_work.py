@@ -62,8 +62,8 @@ class Work:
         return path
 
     def blocked(self, task: ExtractTask, mark: str = "") -> ExtractTask:
-        """``task``, which waits while it is done. From then on the pipe ``reached`` can be read;
-        the task continues once the pipe ``released`` is opened to write."""
+        """``task``, which waits in the middle of its work. From then on the pipe ``reached`` can be
+        read; the task continues once the pipe ``released`` is opened to write."""
         self.pipe(f"reached{mark}")
         self.pipe(f"released{mark}")
         return self.trapped(task, "block", f"reached{mark}", f"released{mark}")

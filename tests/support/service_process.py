@@ -112,7 +112,7 @@ def running_service(
 
 
 def end_marked(mark: str) -> None:
-    """Kill all that services with this mark have started."""
+    """Kill all processes that services with this mark have started."""
     left = _marked(mark)
     for each in left:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -49,7 +49,7 @@ class _Uploaded(HookedStagedObject):
         return super().finish()
 
     def size_bytes(self) -> int:
-        raise InvariantError("what is staged in a store cannot be looked at")
+        raise InvariantError("a store does not report the size of a staged object")
 
     def read_into(self, buffer: memoryview, offset: int) -> None:
-        raise InvariantError("what is staged in a store cannot be read")
+        raise InvariantError("a staged object in a store cannot be read")
