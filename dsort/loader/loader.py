@@ -149,7 +149,7 @@ class Loader:
         if not steps.count:
             if not self._begin.records_seen:
                 raise InputError(
-                    f"{self.records:,} records are less than a step of {steps.global_batch:,}",
+                    f"{self.records:,} records are fewer than a step of {steps.global_batch:,}",
                     hint="remainder: pad or wrap, or a smaller batch_size",
                 )
             self._begin = self._now = steps.after(0)

@@ -353,7 +353,7 @@ def _wrong_size(
     if sized_bytes - last_bytes >= wanted and not stays_open:
         return f"continues after {wanted:,} bytes of {counts}, where the spec ends a shard"
     if not last and sized_bytes < wanted:
-        return f"closes with {sized_bytes:,} bytes of {counts}, before {wanted:,}"
+        return f"closes with {sized_bytes:,} bytes of {counts}, fewer than {wanted:,}"
     return ""
 
 
