@@ -1,4 +1,4 @@
-"""Reads a view in its order, and the shards for which it stands from start to end.
+"""Compares reads of a view, in its order, with forward reads of the shards that it replaces.
 
 Run it with ``python -m benchmarks.views --directory DIR``. Lines go to stderr, and one JSON object
 to stdout: for each size of records, the medians of the rates in MB/s, and the median of the ratios

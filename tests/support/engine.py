@@ -87,7 +87,7 @@ def count_of(report: JobReport, kind: str) -> tuple[int, tuple[str, ...]]:
 
 
 def record(key: str, *extensions: str, payload: bytes = b"") -> list[Member]:
-    """The members of a record; each has its own name for a payload unless one is given."""
+    """The members of a record. The payload of each is its name, unless ``payload`` is given."""
     names = [f"{key}.{extension}" for extension in extensions or ("jpg",)]
     return [Member(name, payload or os.fsencode(name)) for name in names]
 

@@ -39,13 +39,13 @@ SETTINGS: Mapping[str, str] = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "wal_level": "minimal",
-    "max_wal_senders": "0",  # with others it does not begin at that level
+    "max_wal_senders": "0",  # PostgreSQL refuses more with wal_level = minimal
     "autovacuum": "off",
     "shared_buffers": "32MB",
     "max_connections": "200",
     "unix_socket_directories": "",
     "listen_addresses": "127.0.0.1",
-    "timezone": "Pacific/Chatham",  # nothing may depend on it
+    "timezone": "Pacific/Chatham",  # no test may depend on the time zone
 }
 
 _numbers = count(1)

@@ -37,7 +37,7 @@ func readTar(stream io.Reader) {
 		check(err)
 		tell(header.Name, archive)
 	}
-	_, err := io.Copy(io.Discard, stream) // a gzip's checksum is behind the end of the tar
+	_, err := io.Copy(io.Discard, stream) // the checksum of a gzip follows the end of the tar
 	check(err)
 }
 
@@ -66,7 +66,7 @@ func main() {
 		}
 		stream, err := gzip.NewReader(file)
 		check(err)
-		stream.Multistream(false) // as readers that know of one member only
+		stream.Multistream(false) // as readers do that read only one member
 		readTar(stream)
 	}
 }
