@@ -67,8 +67,8 @@ def is_utf8(content: bytes) -> bool:
 
 
 def key_problem(key: bytes) -> str:
-    """In words, why no record can have ``key``: its members would be parts of another record, or
-    would be unpacked outside of their directory. "" if a record can have it."""
+    """The reason, in words, why no record can have ``key``: its members would be parts of another
+    record, or would be unpacked outside of their directory. "" if a record can have it."""
     base = key.rpartition(b"/")[2]
     if b"\0" in key:
         return "has a zero byte in it"

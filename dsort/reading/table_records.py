@@ -100,7 +100,7 @@ class TableRecords:
         self.width = max(len(self._columns), 1)
         self._count = self._table.count_rows()
         refuse_larger(self.name, "its rows", ROW_BYTES_MIN * self._count, self._decoded_max)
-        # Reentrant: converting rows under the lock takes it again for their keys.
+        # The lock is reentrant: the conversion of rows holds it, and takes it again for their keys.
         self._lock = threading.RLock()
         self._kept: deque[Rows] = deque()
         self._ahead: Iterator[Rows] = iter(())

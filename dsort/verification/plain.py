@@ -38,8 +38,8 @@ from dsort.transforms.rekey import JoinKey, Rekey
 
 
 def with_names(shard: ShardBytes, members: MemberTable, names: Mapping[int, bytes]) -> MemberTable:
-    """``members`` with the same payloads, but some of them, by row, with new ``names`` and
-    headers."""
+    """``members`` with the same payloads. The rows in ``names`` have new names, and headers that
+    fit them."""
     if not names:
         return members
     named = _named(members, names)
