@@ -151,7 +151,8 @@ ROUTES: Mapping[str, tuple[Row, ...]] = {
 }
 
 DECLINED = ("buckets", "objects", "cluster", "daemon", "health", "etl", "reverse", "download")
-"""Beginnings of a peer's paths: a client with a token reads that they are not served."""
+"""Beginnings of a peer's paths, which this service does not serve: for a client with a token, the
+answer has this reason."""
 
 
 def routes_of(routes: list[BaseRoute]) -> Iterator[str]:
