@@ -134,7 +134,7 @@ def resolve_ref(ref: BucketRef, settings: Settings) -> BucketRef:
     if ref.scheme == "ais":
         if not endpoint_url:
             raise SpecError(
-                f"bucket {ref.uri}: it is not known where AIStore is", hint=AIS_ENDPOINT_HINT
+                f"bucket {ref.uri}: the address of AIStore is not set", hint=AIS_ENDPOINT_HINT
             )
         endpoint_url = endpoint_url.removesuffix(AIS_S3_PATH) + AIS_S3_PATH
     return replace(

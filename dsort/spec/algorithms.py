@@ -298,7 +298,7 @@ def _typed_dict_of(owner: type[OptionGroup]) -> Any:
     if issubclass(owner, Step):
         name = f"{name.lstrip('_')}Options"
         kind = getattr(owner, "kind", "")  # "": it is the base of several steps
-        given = f"What a spec gives for ``{kind}``." if kind else summary
+        given = f"The options of ``{kind}``." if kind else summary
         summary = owner.options_summary or given
     fields: dict[str, Any] = {}
     for each, option in owner.stated().items():

@@ -42,6 +42,6 @@ def test_steps_may_have_their_options_from_a_class_without_a_kind_or_none_at_all
         assert transform.canonical() == {"steps": steps}
         options = schema()["$defs"]
         assert options["NumberedOptions"]["description"] == "A number."
-        assert options["PlainOptions"]["description"] == "What a spec gives for ``plain``."
+        assert options["PlainOptions"]["description"] == "The options of ``plain``."
     finally:
         del STEPS["first"], STEPS["plain"]
