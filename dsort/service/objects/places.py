@@ -2,8 +2,7 @@
 buckets, objects and shards.
 
 In ``/v1/records/BUCKET/NAME`` the bucket is one part of the path: a name as in a spec, or a URI
-with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` the bucket is the whole rest of
-the path.
+with encoded slashes (``s3%3A%2F%2Fdata``). In ``/v1/shards/BUCKET`` it is the rest of the path.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Files that requests get from shards. For each file, a process is made, which ends with the
-request.
+"""Files that requests get from shards. A new process makes each file, and ends with the request.
 
 All facts about the content of a shard come from such a process, which writes the answer: the
 service sends the answer on, and parses no shard itself. The numbers of processes and of waiting
