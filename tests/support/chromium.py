@@ -1,7 +1,7 @@
 """Debian's Chromium without a window, driven by Playwright.
 
 Playwright's own browsers are not downloaded: the distribution's package is used, and installed
-where a test may do so. Without it a test is skipped, but not where ``CI`` is set.
+where a test may do so. Without the package a test is skipped; where ``CI`` is set, it fails.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import psutil
 from tests.support.commands import ROOT
 from tests.support.ports import free_port
 
-STOP_SECONDS_MAX = 120  # Ray lets work on a node end for up to 30
+STOP_SECONDS_MAX = 120  # Ray waits up to 30 s for the end of work on a node
 STARTED = "Ray runtime started."
 
 
