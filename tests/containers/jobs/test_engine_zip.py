@@ -139,7 +139,7 @@ def test_a_payload_that_is_not_as_its_checksum_says_does_not_get_into_a_tar(
 ) -> None:
     one_with_a_wrong_byte(tmp_path, deflated=deflated)
     spec = spec_of(**ZIPS, output_extension=".tar")
-    with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
+    with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "CRC-32"):
         run_local(tmp_path, spec)
     report = run_local(tmp_path, spec | {"corrupt_shards": "skip"})
     assert count_of(report, "corrupt_shards")[0] == 1
@@ -154,7 +154,7 @@ def test_an_entry_that_is_moved_is_as_its_checksum_says(tmp_path: Path, verify: 
     one_with_a_wrong_byte(tmp_path, deflated=False)
     spec = spec_of(**ZIPS, verify=verify)
     for moved in (Moved("map"), Moved("spill"), Moved("spill", buffer_bytes=600)):
-        with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "another CRC-32"):
+        with refused(tmp_path, CorruptShardError, "s-1.zip", "1/001.bin", "CRC-32"):
             run_inline(spec, tmp_path, moved)
     report = run_inline(spec | {"corrupt_shards": "skip"}, tmp_path)
     assert count_of(report, "corrupt_shards")[0] == 1
