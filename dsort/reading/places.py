@@ -50,6 +50,10 @@ Where = str | Path | JobReport | Sequence[str | Path]
 
 
 _AGAIN: Final = "fetch or make it again; `dsort verify` compares all of the result"
+_FEWER: Final = (
+    f"{_AGAIN}. If it finds no fault, some records are links alone, which have no content to read: "
+    "stray_members: drop leaves links out of a result"
+)
 
 
 class ShardPlace(Struct, frozen=True):
@@ -96,8 +100,9 @@ class ShardPlace(Struct, frozen=True):
         earlier count has another number."""
         more = "an earlier count found more"
         wanted = more if self.records is None else f"its manifest has {self.records:,}"
+        hint = _FEWER if self.records is not None and found < self.records else _AGAIN
         raise ChangedInputError(
-            f"shard {self.name} in {self.bucket.uri} has {found:,} records, {wanted}", hint=_AGAIN
+            f"shard {self.name} in {self.bucket.uri} has {found:,} records, {wanted}", hint=hint
         )
 
 

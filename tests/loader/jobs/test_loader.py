@@ -21,9 +21,11 @@ from PIL import Image
 
 import dsort
 from dsort.loader import Loader
+from dsort.options import RunOptions
 from tests.support.container_kinds import KINDS, some_records
 from tests.support.datasets import Shard, small_dataset, write_shards
 from tests.support.engine import record
+from tests.support.inline_runtime import run_inline
 from tests.support.refusals import raises
 from tests.support.seaweedfs import S3Server
 
@@ -270,6 +272,23 @@ def test_a_shard_that_is_missing_changed_or_cut_off_names_itself(
     path.write_bytes(bytes(flipped))
     with raises(dsort.ChangedInputError, "out-000.tar"):
         list(Loader(report, batch_size=None, order="sequential", cache=""))
+
+
+def test_a_result_with_records_of_links_alone_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with tarfile.open(tmp_path / "in" / "in-0.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("a.jpg"))
+        link = tarfile.TarInfo("b.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "a.jpg"
+        archive.addfile(link)
+    report = run_inline(SPEC, tmp_path)
+    options = RunOptions(root=tmp_path)
+    with pytest.raises(dsort.ChangedInputError) as caught:
+        list(Loader(report, batch_size=None, options=options))
+    assert "stray_members" in caught.value.hint
+    kept = run_inline({**SPEC, "stray_members": "drop", "overwrite": True}, tmp_path)
+    found = [sample["__key__"] for sample in Loader(kept, batch_size=None, options=options)]
+    assert found == ["a"]
 
 
 def test_a_shard_that_changes_between_two_epochs_is_refused(tmp_path: Path) -> None:
