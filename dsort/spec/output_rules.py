@@ -377,6 +377,9 @@ def _views_point_into_inputs(spec: SpecFields) -> Iterator[SpecProblem]:
             text = f"view does not work: {inputs[0]} shards would be written as {extension}"
             yield SpecProblem("output", text, "a view has the bytes of its inputs as they are")
             return
+    if late_targets(spec):
+        text = f"view cannot be combined with {late_reason(spec)}"
+        yield SpecProblem("output", text, _SHARDS_INSTEAD)
 
 
 @rule

@@ -27,6 +27,7 @@ from dsort.errors import (
 )
 from dsort.loader import Loader
 from dsort.options import open_with_settings
+from dsort.spec.load import parse_spec
 from tests.golden.jobs import JOBS
 from tests.support.commands import CommandLine
 from tests.support.datasets import small_dataset, write_shards
@@ -383,6 +384,19 @@ def test_shards_that_only_their_names_show_to_be_compressed_are_refused(here: Pa
     spec = {**VIEW, "input_format": {"objnames": ["in-9.tar.gz"]}, "overwrite": True}
     with pytest.raises(SpecError):
         dsort.run(spec)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".tfrecord", ".mds", ".cbor"])
+def test_a_view_of_a_join_that_converts_its_records_is_refused(suffix: str) -> None:
+    sides = [
+        {"name": name, "input_bck": name, "input_extension": suffix} for name in ("left", "right")
+    ]
+    join = {"by": "key", "nonmatch": "none"}
+    spec = {**VIEW, "inputs": sides, "join": join, "key_field": "id"}
+    del spec["input_bck"]
+    with pytest.raises(SpecError) as caught:
+        parse_spec(spec)
+    assert [problem.path for problem in caught.value.problems] == ["output"]
 
 
 def test_a_view_in_a_store_points_into_a_store(
