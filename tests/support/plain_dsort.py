@@ -163,14 +163,18 @@ def _group(
     found: list[Record] = []
     for key, stray in dict.fromkeys((kept[group[0]][0], kept[group[0]][2]) for group in groups):
         own_groups = [g for g in groups if (kept[g[0]][0], kept[g[0]][2]) == (key, stray)]
+        own_pieces = [p for p in pieces if (kept[p[0]][0], kept[p[0]][2]) == (key, stray)]
+        joined = len(own_pieces) - len(own_groups)
         reaction = config.get("duplicated_records")
         if reaction is None or reaction == "abort":
             own_groups = [part for group in own_groups for part in _apart(group, kept)]
         names = [name for g in own_groups for name in {kept[row][1] for row in g}]
         if len(names) == len(set(names)):
+            joined = len(own_pieces) - 1
             own_groups = [[row for g in own_groups for row in g]]
         elif reaction == "abort":
             outcome.errors.add(DuplicateError)
+        outcome.counts["non_adjacent_records"] += joined
         for group in own_groups:
             found.append(Record(key, stray, ordinal, at=group[0]))
             for place, row in enumerate(group):
@@ -178,7 +182,6 @@ def _group(
                     outcome.counts["duplicated_records"] += 1
                 else:
                     found[-1].members.append(_stored(shard, kept[row][1], kept[row][3]))
-    outcome.counts["non_adjacent_records"] += len(pieces) - len(found)
     return sorted(found, key=lambda record: record.at)
 
 

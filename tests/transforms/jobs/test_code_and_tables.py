@@ -133,7 +133,7 @@ def test_rows_that_do_not_fit_their_columns_are_named(tmp_path: Path) -> None:
     with refused(tmp_path, ConversionError, "a.more of shard in-0.parquet"):
         run_local(tmp_path, with_steps(with_code("with_more"), **tables))
     step = with_code("with_more", columns={"more": "int8"})
-    with refused(tmp_path, ConversionError, "a.more of shard in-0.parquet", "int8", "columns:"):
+    with refused(tmp_path, ConversionError, "a.more of shard in-0.parquet", "int8", "`columns`"):
         run_local(tmp_path, with_steps(step, **tables))
     pq.write_table(pa.table({"id": ["a"], "l": [[b"x"]]}), tmp_path / "in" / "in-0.parquet")
     with refused(tmp_path, InputError, "column l"):

@@ -339,7 +339,7 @@ def test_processes_have_gpus_of_their_own_and_threads_as_they_have_cpus(
     assert dict(payloads_in(tmp_path / "out"))["a.cuda_visible_devices.txt"] in (b"7", b"9")
     assert dict(payloads_in(tmp_path / "out"))["a.omp_num_threads.txt"] == b"2"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with refused(tmp_path, TransformError, "want 1 GPU", "num_gpus: 0.5"):
+    with refused(tmp_path, TransformError, "1 GPU", "num_gpus: 0.5"):
         run_local(tmp_path, with_steps(step))
 
 
