@@ -53,7 +53,7 @@ def test_every_task_is_answered_once_whatever_workers_are_lost(rng: random.Rando
                 doing[worker] = task
         worker = rng.choice(sorted(doing))
         task = doing.pop(worker)
-        if len(lost) < WORKERS_LOST_MAX and task not in lost and rng.random() < 0.5:
+        if len(lost) < WORKERS_LOST_MAX and task not in lost and rng.random() < 0.8:
             lost.append(task)
             queue.lose(worker, "it died", "")
             continue
