@@ -62,10 +62,10 @@ class RetryPolicy(Struct, frozen=True):
     ) -> T:
         """``action()``, again and again while it raises one of ``retried``.
 
-        When tries or time are used up, it raises the last error, or the error that ``given_up``
-        makes from it, the number of tries, and their seconds. ``waiting`` is called before each new
-        try, with the error, the seconds until then, and the number of tries so far;
-        ``least_delay_s`` returns how long an error asks to wait.
+        When tries or time are used up, this method raises the last error. With ``given_up``, it
+        raises the result of ``given_up(last error, number of tries, their seconds)``. ``waiting``
+        is called before each new try, with the error, the seconds until then, and the number of
+        tries so far; ``least_delay_s`` returns how long an error asks to wait.
         """
         began_s = self.clock()
         failures = Failures(self)

@@ -81,7 +81,8 @@ class StopFlag(ClosesOnExit):
             raise JobStoppedError(f"the job was stopped by {name}", signal_number=number)
 
     def heed(self) -> None:
-        """Note that the job is being ended. From now on, no method raises ``JobStoppedError``."""
+        """Remember that the job is being ended. From now on, no method raises
+        ``JobStoppedError``."""
         self._is_heeded = True
 
     def pause(self, seconds: float) -> None:

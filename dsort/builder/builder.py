@@ -76,7 +76,7 @@ class InputCalls(BuilderFields):
         repeat: int | None = None,
         records: int | None = None,
     ) -> Self:
-        """Add an input. Its records follow the records of the other inputs. ``name``: the name of
+        """Add an input, whose records follow the records of the other inputs. ``name``: the name of
         the input; default: the end of its path. ``weight``, ``repeat``: how often each of its
         records is written; ``records``: the number of records that are written. Other arguments as
         for ``dsort.read``."""

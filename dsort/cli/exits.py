@@ -101,7 +101,8 @@ def _indented(text: str) -> str:
 
 
 def _short(error: DsortError, debug: bool) -> str:
-    """The message. If it carries a traceback: its first and last lines, which have the reason."""
+    """The message of ``error``. Without ``debug``, a message with a traceback is cut to its first
+    and last lines, which have the reason."""
     lines = error.message.strip().splitlines()
     if debug or not isinstance(error, InvariantError) or len(lines) < 2:
         return error.message

@@ -169,8 +169,8 @@ def _delay_s(
     job_id: str,
     deadline_s: float | None,
 ) -> float:
-    """How many seconds to wait before a stream is requested again. ``WaitTimeoutError``, or
-    ``failure`` once there is no time left."""
+    """How many seconds to wait before a stream is requested again. ``WaitTimeoutError`` after the
+    deadline; ``failure`` if tries or time are used up."""
     now_s = transport.clock()
     if deadline_s is not None and now_s >= deadline_s:
         raise WaitTimeoutError(f"job {job_id} has not ended within the time given")

@@ -164,8 +164,8 @@ class BareRows:
 
 
 def check_keys_in_names(members: MemberTable, records: FormedRecords, suffix: str) -> None:
-    """``ConversionError`` if the names of ``members`` would not separate these ``records`` in a
-    ``suffix`` shard, or would be read as other names."""
+    """``ConversionError`` if readers of a ``suffix`` shard would form other records than
+    ``records`` from the names of ``members``, or would read other names."""
     rows = records.member_rows
     _check_names(members.names.take(rows), suffix)
     if members.own.record_of is None:

@@ -32,12 +32,12 @@ class CompressedPayloads(Struct, frozen=True):
 
 
 class Seals(Struct, frozen=True):
-    """The last ``size_bytes`` of each record are a checksum of the bytes before them, without the
+    """Each record ends in a seal of ``size_bytes``: a checksum of the bytes before it, without the
     first ``skips_bytes``. The checksum is cheaper to make when the record is copied, because the
     bytes of the record are then in the processor's cache.
 
     ``checksum``: returns the checksum after a piece of a record, given the checksum before it, at
-    first 0. ``of``: the seals of records with these checksums, shape ``(n, size_bytes)``."""
+    first 0. ``of``: returns the seals, shape ``(n, size_bytes)``, given their checksums."""
 
     size_bytes: int
     skips_bytes: int
@@ -55,8 +55,8 @@ class Hop(NamedTuple):
 
 class Hops(Struct, frozen=True):
     """Headers whose first ``header_bytes`` show where the next header is. ``read``: returns what
-    the header in these bytes shows; None if the bytes are no header. A guess for reading ahead,
-    which is not checked further."""
+    the header in these bytes shows; None if the bytes are no header. The result of ``read`` is a
+    guess, for reading ahead, and is not checked further."""
 
     header_bytes: int
     read: Callable[[bytes, int], Hop | None]
@@ -107,9 +107,9 @@ class Entries(Struct, frozen=True):
 
 class Head(Struct, frozen=True):
     """The bytes of an output shard before its first member, for a container with a schema.
-    ``size_bytes``: returns the length of the head in a shard of so many records. ``of``: returns
-    the head, given the stored bytes of each record, shape ``(records,)``. ``shard_bytes_max``: the
-    longest shard that a head can describe."""
+    ``size_bytes``: returns the length of the head, given the number of records of its shard.
+    ``of``: returns the head, given the stored bytes of each record, shape ``(records,)``.
+    ``shard_bytes_max``: the longest shard that a head can describe."""
 
     size_bytes: Callable[[int], int]
     of: Callable[[Int64s], bytes]
@@ -178,7 +178,8 @@ class Payloads(Protocol):
         valid until the next one."""
 
     def each(self, rows: Int64s) -> Iterator[Iterable[memoryview | bytes]]:
-        """:meth:`pieces` of each of ``rows``, in their order; each valid until the next."""
+        """Yield :meth:`pieces` of each of ``rows``, in order. The pieces of a row are valid until
+        those of the next row are requested."""
 
     def checksums(
         self, rows: Int64s, update: Callable[[memoryview | bytes, int], int], begun: UInt32s

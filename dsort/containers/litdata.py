@@ -86,7 +86,7 @@ def item_schema(names: tuple[str, ...]) -> str:
 def leaf_names(spec: object, count: int) -> list[str]:
     """The names of the ``count`` leaves of items, from the ``data_spec`` of their index. A leaf is
     named by its key in a dictionary, or else by its position; nested names have dots between them.
-    If the spec does not describe exactly so many leaves, or a name is longer than
+    If the spec does not describe exactly ``count`` leaves, or a name is longer than
     ``_NAME_CHARS_MAX``, the leaves are numbered."""
     try:
         _, tree = json.loads(spec) if isinstance(spec, str) else (1, None)

@@ -117,9 +117,9 @@ def _sizes_in(window: memoryview, starts: Int64s, values: int) -> Int64s:
 
 
 class SampleValue(Struct, frozen=True):
-    """A value of each sample. ``size``: None if each sample has its own. ``text``: returns a number
-    as text, given the key of its record and its bytes; None for a value that becomes a member
-    unchanged."""
+    """A value of each sample. ``size``: None if each sample has its own. ``text``: None for a value
+    that becomes a member unchanged; for a number, the function that returns it as text, given the
+    key of the record and the bytes of the number."""
 
     name: str
     size: int | None = None

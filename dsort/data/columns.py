@@ -285,10 +285,11 @@ def _row_of(width: int) -> np.dtype[np.void]:
 
 
 def equal_ranges(blob: UInt8s, first: Int64s, second: Int64s, lengths: Int64s) -> Bools:
-    """Whether ``blob[first[i]:first[i] + lengths[i]]`` equals the same range from ``second[i]`` on.
+    """Whether the ``lengths[i]`` bytes of ``blob`` from ``first[i]`` on equal those from
+    ``second[i]`` on, for each ``i``.
 
-    Eight bytes are compared at a time, only of pairs that have been equal so far. Short ranges take
-    about 20 ns a pair.
+    Each round compares the next eight bytes of all pairs that have been equal so far. Short ranges
+    take about 20 ns a pair.
     """
     equal = np.ones(len(lengths), np.bool_)
     live = np.flatnonzero(lengths > 0)

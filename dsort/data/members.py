@@ -82,7 +82,7 @@ class OwnRecords(Struct, frozen=True, eq=False):
         return replace(self, key_bytes=known, record_of=None)
 
     def with_rows_again(self, rows: Int64s) -> OwnRecords:
-        """The facts for a table with ``rows`` repeated behind it."""
+        """The facts for a table with copies of ``rows`` at its end."""
         known = self.key_bytes
         return self.with_rows_behind(rows if known is None else known[rows])
 
@@ -141,7 +141,7 @@ class MemberTable(Struct, frozen=True, eq=False):
         return self.has_compressed and int(self.compressed_bytes[row]) >= 0
 
     def with_rows_again(self, rows: Int64s) -> MemberTable:
-        """The table, with the ``rows`` repeated behind it."""
+        """The table, with copies of ``rows`` at its end."""
         if not len(rows):
             return self
         columns: dict[str, Any] = {
@@ -163,8 +163,8 @@ class MemberTable(Struct, frozen=True, eq=False):
         return replace(self, names=names, entries=entries, own=own, **columns, **extras)
 
     def followed_by(self, more: MemberTable, shift_bytes: int) -> MemberTable:
-        """The table, and ``more`` behind it, whose offsets are increased by ``shift_bytes``. Both
-        have only names, ranges, literals and tails."""
+        """The table, with the rows of ``more`` at its end, whose offsets are increased by
+        ``shift_bytes``. Both tables have only names, ranges, literals and tails."""
         count, longer = len(self), len(more)
         columns: dict[str, Any] = {
             name: np.append(getattr(self, name), getattr(more, name))

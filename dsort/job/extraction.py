@@ -1,5 +1,5 @@
-"""The extract phase: it makes the index, and the spill, of every input shard. If a node is lost, it
-makes those of the node's shards again."""
+"""The extract phase: it makes the index, and the spill, of every input shard. If a node is lost,
+the phase makes the files of the node's shards again."""
 
 from __future__ import annotations
 

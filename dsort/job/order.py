@@ -129,8 +129,8 @@ class Ordering(Struct, eq=False):
         self.free()
 
     def want_all(self) -> None:
-        """Let spent partitions be ordered again from now on: written records are compared with the
-        index of their partition, without its spill."""
+        """Regard no partition as spent, so that partitions are ordered again where they are needed.
+        Written records are then compared with the index, which takes no spill."""
         self._spent.clear()
 
     def free(self) -> None:

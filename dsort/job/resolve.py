@@ -356,7 +356,7 @@ def list_files_again(job: Job) -> None:
 
 
 def classes_of(job: Job) -> Mapping[str, int]:
-    """The numbers of the classes of the job's files, and of the result that it amends."""
+    """The number of each class: of the job's files, or else of the result that the job amends."""
     base = job.found.base
     if isinstance(job.buckets.inputs, FilesBucket):
         found = job.buckets.inputs.listing.classes

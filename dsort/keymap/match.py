@@ -371,8 +371,8 @@ _LOOKS_AHEAD = r"\$|\\[zbB]"
 
 
 class KeyMap(GivenPlaces, frozen=True):
-    """An external key map, ready to place records. May be pickled; its patterns are compiled when
-    they are needed.
+    """An external key map, ready to place records. A key map may be pickled; its patterns are
+    compiled when they are needed.
 
     A key that equals the record key, or the name of one of the record's members, decides first.
     If no key is equal, every key is tried as a regular expression (RE2 syntax, unanchored) on the
@@ -481,7 +481,7 @@ class KeyMap(GivenPlaces, frozen=True):
         return groups
 
     def _ordinals(self, names: BytesColumn) -> Int32s:
-        """The group of the key that equals each name, or ``NONE``."""
+        """For each name, the group of the key that is equal to it; ``NONE`` without such a key."""
         found = map(self._group_of_key.get, names.tolist(), repeat(NONE))
         return np.fromiter(found, np.int32, len(names))
 

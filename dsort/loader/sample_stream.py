@@ -36,8 +36,8 @@ PUT_BYTES: Final = 1 << 20
 
 
 class _Part(Struct, frozen=True):
-    """The samples ``rows`` of one shard, which ascend, and the place ``at`` of each in its
-    block."""
+    """The samples of a block that are in one shard. ``rows``: the number of each sample in the
+    shard, in ascending order; ``at``: the place of each sample in the block."""
 
     source: ShardSource
     ticket: int
@@ -253,7 +253,7 @@ class SampleStream:
             first, steps = first + steps * stride, min(2 * steps, most)
 
     def _parts(self, places: Int64s) -> list[_Part]:
-        """The parts of a block. Each call takes tickets, so calls need the order of the blocks."""
+        """The parts of a block. Each call takes tickets, so blocks are passed in their order."""
         found = []
         rounds = places // self._steps.records  # 0: places of the epoch itself
         pads = self._steps.remainder == "pad"

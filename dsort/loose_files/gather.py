@@ -79,7 +79,7 @@ def add_recipe(
         found = NameRules().member_of(member.encode(*NAMES))
         if isinstance(found, str):
             shown = readable(member.encode(*NAMES))
-            raise InputError(f"{where}: {shown} can be no member of a record", hint="a/1.jpg")
+            raise InputError(f"{where}: {shown} cannot be a member of a record", hint="a/1.jpg")
         if source.startswith(_TEXT):
             members.add_text(*found, source.removeprefix(_TEXT).encode(*NAMES))
             continue
@@ -135,7 +135,7 @@ def _object(where: str, text: str, sources: Sequence[Source]) -> tuple[int, str]
         number = names.index(name)
     if "\0" in path or is_internal(path) or {"", ".", ".."} & {*path.split("/")}:
         shown = readable(path.encode(*NAMES))
-        raise InputError(f"{where}: {shown} can be no object of a bucket")
+        raise InputError(f"{where}: {shown} cannot be an object of a bucket")
     return number, path
 
 
@@ -278,9 +278,11 @@ def _refuse_unusable(left_out: Mapping[str, tuple[int, Sequence[str]]]) -> None:
         f"{first_few([_shown(name) for name in names])} ({UNUSABLE[why]})"
         for why, (_, names) in left_out.items()
     ]
-    what = format_count(total, "file can be no member", "files can be no members")
+    what = format_count(
+        total, "file cannot be a member of a record", "files cannot be members of records"
+    )
     raise InputError(
-        f"{what} of records: {'; '.join(each_why)}",
+        f"{what}: {'; '.join(each_why)}",
         hint="ingest.unusable: drop leaves them out, and counts them",
     )
 

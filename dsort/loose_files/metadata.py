@@ -321,7 +321,7 @@ def _add_row(
         found = rules.member_of(path)
         if isinstance(found, str):
             why = UNUSABLE.get(found, found)
-            raise InputError(f"{where} names {text}, which can be no member of a record: {why}")
+            raise InputError(f"{where} names {text}, which cannot be a member of a record: {why}")
         key = found[0] if key is None else key
         size, stamp = files[path]
         extension = name_bytes(where, prefix) + found[1]

@@ -40,7 +40,8 @@ class RecordPayload(Payload, Protocol):
     """Rows whose payload is bytes of records. Rows of tables have a ``RowPayload``."""
 
     def slices(self, start: int, stop: int) -> Iterator[Sequence[memoryview]]:
-        """The bytes of rows ``start:stop`` as slices, some at a time, valid until the next step."""
+        """Yield the bytes of rows ``start:stop`` as slices, several at a time. Slices are valid
+        until the next ones are requested."""
 
 
 class Move(Protocol):

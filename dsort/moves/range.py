@@ -264,7 +264,8 @@ class RangedRecords:
         self._run = -1
 
     def slices(self, run: RowRun) -> Iterator[Sequence[memoryview]]:
-        """Yield the slices of the next run; some at a time, valid until the next step."""
+        """Yield the slices of the next run, several at a time. Slices are valid until the next ones
+        are requested."""
         self._run += 1
         if self._runs[self._run] != run:
             raise InvariantError("records by range are asked for in another order than planned")

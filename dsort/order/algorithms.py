@@ -56,8 +56,8 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
 
 class Shuffle(Algorithm, frozen=True):
     """By a hash of seed, shard name and record key. The hash includes the shard's name because many
-    data sets number their keys anew in every shard. A placement orders records by their numbers
-    instead."""
+    data sets number their keys anew in every shard. With ``interleave`` or ``batches``, numbers of
+    the records order them, in place of the hash."""
 
     kind: ClassVar[str] = "shuffle"
     summary: ClassVar[str] = "by a hash of seed, shard name and record key"
@@ -308,19 +308,19 @@ class Keys(Algorithm, frozen=True):
 
     @property
     def _parts(self) -> tuple[Algorithm, ...]:
-        """The keys, with the seed."""
+        """The sort keys, with the seed."""
         return tuple(
             replace(each, seed=self.seed) if each.is_random else each for each in self.keys
         )
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The extensions of all keys, each once."""
+        """The extensions that the sort keys read, each once."""
         return tuple(dict.fromkeys(name for each in self.keys for name in each.extensions))
 
     @property
     def has_hashes(self) -> bool:
-        """Whether a shuffle is the last key."""
+        """Whether a shuffle is the last sort key."""
         return self._parts[-1].has_hashes
 
     @property

@@ -288,7 +288,7 @@ def _smallest_merged(table: Int64s, axis: int, bins: Int64s) -> tuple[Int64s, In
 
 
 def _chi_squared(table: Int64s) -> tuple[float, int]:
-    """Return (statistic, degrees of freedom) against independence; 0 degrees: no test possible."""
+    """Return (statistic, degrees of freedom) of a test of independence; 0 degrees: no test."""
     rows, columns = table.shape
     if min(rows, columns) < 2:
         return 0.0, 0

@@ -171,8 +171,8 @@ def rows_of(*columns: Int64s) -> Iterator[tuple[int, ...]]:
 
 
 def merge_pieces(pieces: Pieces | Iterable[Piece], *, rule: CutRule = CutRule()) -> OutputShards:
-    """The output shards that the pieces (in cut order) form. A ``rule`` that fixes the number of
-    shards adds the shards without records: at the end of their group, or anywhere."""
+    """The output shards that the pieces (in cut order) form. Shards without records have no pieces.
+    They are added if ``rule`` fixes the number of shards, and may be anywhere in their group."""
     table = (pieces if isinstance(pieces, Pieces) else Pieces(pieces)).table()
     group, number = table[:, _PIECE.index("group")], table[:, _PIECE.index("number")]
     begins = np.ones(len(table), bool)

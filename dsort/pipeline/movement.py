@@ -98,8 +98,8 @@ class Way(ABC):
     """One way to move payload, with the conditions under which it is chosen, and its properties for
     the phases of a job. How creators read payload is in ``dsort.moves``, under the same name.
 
-    ``keeps_mappings``: creators read the mappings of inputs that extraction leaves. ``spills``:
-    extraction writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
+    ``keeps_mappings``: extraction leaves its mappings of inputs to creators. ``spills``: extraction
+    writes payload to scratch. ``reads_ranges``: creators read inputs record by record.
     ``moves_payload``: creators write payload, and not only the places of payload. ``instead``: the
     hint if ``refusal`` returns a reason.
     """

@@ -118,8 +118,8 @@ class DeduplicationByField(Deduplication, frozen=True, kw_only=True):
 class Mix(Struct, frozen=True):
     """How many records of each input are output, by the numbers of the inputs. ``weights``: how
     many times a record is used; ``records``: exact numbers of records. ``total``: the number of
-    records from all inputs together; ``stop``: instead of that, the rule by which inputs end the
-    mix."""
+    records from all inputs together; ``stop``: without a ``total``, whether the first or the last
+    input that is used up ends the mix."""
 
     names: tuple[str, ...]
     weights: tuple[Fraction, ...]

@@ -334,7 +334,7 @@ class IndexCache(NoIndexes):
             self._drop_oldest()
 
     def _note_use(self, path: Path) -> None:
-        """Note that the file at ``path`` was used."""
+        """Mark the file at ``path`` as used."""
 
     def _drop_oldest(self) -> None:
         """Delete files if there are too many."""

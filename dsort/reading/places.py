@@ -160,7 +160,8 @@ def _one_place(text: str, options: RunOptions) -> Iterator[ShardPlace]:
 
 
 def _template_in(text: str) -> re.Match[str] | None:
-    """The beginning of the counter of a template. The @ before a revision is no beginning."""
+    """The beginning of the counter of a template. A counter may begin with @; the @ before a
+    revision does not count."""
     return _TEMPLATE.search(text, revision_end(text))
 
 

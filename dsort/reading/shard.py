@@ -289,9 +289,9 @@ class Shard(ClosesOnExit, Sequence[Record]):
 
     @property
     def stored_index(self) -> RecordIndex | None:
-        """The places of its records in the stored bytes; the start is -1 for content that is no
-        range of them. None if a codec or a compressed member makes stored bytes differ from
-        contents."""
+        """The places of the shard's records in the stored bytes. Content that is not a range of the
+        stored bytes has the start -1. None if a codec or a compressed member makes stored bytes
+        differ from contents."""
         if self._table is not None or self._open_bytes().codec is not None:
             return None
         odd, rows = self._contents.odd, self._contents.rows

@@ -91,7 +91,7 @@ class TableRecords:
         self._plain = plain_schema(shard.name, self._table.schema)
         if "" in self._plain.names:
             raise ConversionError(
-                f"shard {shard.name} has a column without a name, which can be no member",
+                f"shard {shard.name} has a column without a name, and a member needs a name",
                 hint="name the column",
             )
         self._columns = [

@@ -34,8 +34,8 @@ def later_job_id(earlier: str) -> str:
 
 
 def moment_of_id(job_id: str) -> str:
-    """The time at which the job began, as ``20260131-235959.309234``; "" if the id has no time. Ids
-    of older versions have only the second."""
+    """The time at which the job began, as ``20260131-235959.309234``; "" if the id has no time. In
+    ids of older versions the time has no fraction of a second, so the fraction means nothing."""
     match = _JOB_ID.fullmatch(job_id)
     if not match:
         return ""

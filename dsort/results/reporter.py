@@ -178,8 +178,8 @@ WARNING_TEXTS = {  # [singular|plural]
     "records_without_row": "{count} [record has|records have] no row in ingest.table: {names}",
     "unlisted_files": "{count} [file was|files were] left out: [it is|they are] in no row of "
     "metadata: {names}",
-    "unusable_files": "{count} [file was|files were] left out: [it|they] can be no "
-    "[member|members]: {names}",
+    "unusable_files": "{count} [file was|files were] left out: [it|they] cannot be "
+    "[a member|members]: {names}",
     "failed_records": "steps failed at {count} [record|records]; on_error allows this: {names}",
     "lost_with_failed": "{count} [record was|records were] left out, because a step failed at "
     "another record of the same shard: {names}",

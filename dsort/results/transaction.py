@@ -66,7 +66,7 @@ class PutBack(Struct):
     places: dict[str, str] = field(default_factory=dict)
 
     def lose(self, name: str, place: str, why: str) -> None:
-        """Note that an object could not be put back, and stays where it is kept."""
+        """Remember that an object could not be put back, and stays where it is kept."""
         self.lost[name], self.places[name] = why, place
 
     def words(self, uri: str) -> str:

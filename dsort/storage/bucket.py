@@ -239,10 +239,10 @@ class Bucket(Protocol):
         ``still_staged``."""
 
     def keep_aside(self, name: str, token: str) -> str:
-        """Keep the object ``name`` as ``token``, even if ``name`` is published over later. Returns
-        the receipt that ``put_back`` needs; "" if there is no such object. The object also keeps
-        ``name``, if the store or the file system supports that. A repeated call keeps the object
-        that has ``name`` at the time of that call."""
+        """Keep the object ``name`` as ``token``, even if another object gets that name later.
+        Returns the receipt that ``put_back`` needs; "" if there is no such object. The object also
+        keeps ``name``, if the store or the file system supports that. A repeated call keeps the
+        object that has ``name`` at the time of that call."""
 
     def put_back(self, token: str, name: str, *, receipt: str) -> None:
         """Put the object that was kept as ``token`` in the place of the present object ``name``. A

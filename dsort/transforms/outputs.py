@@ -100,9 +100,9 @@ def shares_in_classes(
 
 
 def shares_of_stop(stop: str, records: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
-    """Shares in proportion to ``weights``, for inputs with so many ``records``. ``first_exhausted``
-    uses no record twice, and all records of one input; ``all_exhausted`` uses each record at least
-    once."""
+    """Shares in proportion to ``weights``, for inputs with these numbers of ``records``.
+    ``first_exhausted`` uses no record twice, and all records of one input; ``all_exhausted`` uses
+    each record at least once."""
     lengths = [count / weight for count, weight in zip(records, weights, strict=True)]
     if stop == "first_exhausted":
         length = min(lengths)

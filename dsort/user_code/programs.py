@@ -222,7 +222,7 @@ class FilesRunner(_ProgramRunner):
             try:
                 for extension, data in sample.members.items():
                     if extension in ("", ".", ".."):
-                        raise ProgramError(f"its member .{extension} can be no file")
+                        raise ProgramError(f"its member .{extension} cannot be a file")
                     (given / extension).write_bytes(data)
                 values = {"IN": str(given), "OUT": str(made), "KEY": sample.key}
                 command = [_filled(each, values) for each in self._program.command]

@@ -273,8 +273,9 @@ class RowsAsTheyAre(Struct, frozen=True):
     def cells(
         self, shard: ShardBytes, members: MemberTable, records: FormedRecords
     ) -> tuple[MemberTable, FormedRecords]:
-        """The cells of the rows that ``records`` become, and the records of these cells.
-        ``ConversionError`` for a value that a column cannot hold."""
+        """The rows that the steps make from ``records``, as members and records: each cell is a
+        member, and each row is a record. ``ConversionError`` for a value that a column cannot
+        hold."""
         return members, records
 
 

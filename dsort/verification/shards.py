@@ -244,7 +244,7 @@ def _columns(digests: list[bytes]) -> UInt64s:
 
 
 RecordSizes = Mapping[int, frozenset[tuple[int, int]]]
-"""Number of members → the digests of the records that have so many members."""
+"""Number of members → the digests of the records that have this number of members."""
 
 
 class KnownRecords(Protocol):

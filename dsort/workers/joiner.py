@@ -137,8 +137,8 @@ class Joiner:
         keeps_last: bool,
     ) -> None:
         """Store the pieces that stay. Each piece has the number of its record; the first piece of a
-        record also has the value that orders the record. ``keeps_last``: the value is that of the
-        last piece with a value; otherwise that of the first one."""
+        record also has the value that orders the record. ``keeps_last``: the last piece with a
+        value decides; without ``keeps_last``, the first piece with a value does."""
         pieces, offsets = found.joined.rows, found.joined.record_offsets
         said = rows.filled(SAYS).take(pieces)
         record = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

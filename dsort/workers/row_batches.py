@@ -300,7 +300,7 @@ class _RowSteps:
             self._log.add(f"{FLOW_DROPPED}{what}", count)
 
     def _left(self, table: RecordTable) -> tuple[BytesColumn, Bools]:
-        """Return the keys of the rows of ``table`` that the steps leave, and a mask of these
+        """Return the keys of the rows of ``table`` that stay after the steps, and a mask of these
         rows."""
         # No step reads the stored sizes of rows, so that column holds the number of each row here.
         numbered = replace(table.records, stored_bytes=np.arange(len(table), dtype=np.int64))

@@ -212,8 +212,8 @@ class RowGroup:
     the next group."""
 
     def __init__(self, schema: Any, columns: Sequence[PlainColumn] = ()) -> None:
-        """``columns``: the values of these columns become pages when rows are added; their leaves
-        are away from all blocks."""
+        """``columns``: the values of these columns become pages when rows are added. In all blocks,
+        the leaves of these columns are away (see ``LightRows``)."""
         self.schema = schema
         self._leaves = leaves_of(schema)
         self.columns = tuple(columns)

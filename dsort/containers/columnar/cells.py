@@ -173,7 +173,7 @@ def cells_of_shard(
     plain = plain_schema(shard, table.schema)
     if "" in plain.names:
         raise ConversionError(
-            f"shard {shard} has a column without a name, which can be no member",
+            f"shard {shard} has a column without a name, and a member needs a name",
             hint="name the column",
         )
 

@@ -166,7 +166,7 @@ class Source(Protocol):
 
     def held(self, offset: int, length: int) -> memoryview | None:
         """Bytes ``offset:offset + length``, valid until the next request; None if there is no room
-        for so many bytes."""
+        for them."""
 
 
 class MemorySource:

@@ -192,8 +192,8 @@ def _leaves(schema: Any) -> Iterator[Leaf]:
 
 
 def long_leaves(batches: Sequence[LightRows], leaves: Sequence[Leaf]) -> int:
-    """As bits, bit ``i`` for leaf ``i``: which leaves are long in these batches, or are already
-    away from some of them."""
+    """A mask with one bit for each of ``leaves``. A bit is set if the values of its leaf are long
+    in ``batches``, or if the leaf is already away (see ``LightRows``) in one of them."""
     rows, found = sum(batch.num_rows for batch in batches), 0
     for at, leaf in enumerate(leaves):
         if any(leaf in batch.leaves for batch in batches):

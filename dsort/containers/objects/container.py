@@ -149,9 +149,9 @@ _READ_ROWS: Final = 1 << 14
 class Form(Struct, frozen=True):
     """The functions and values that differ between MessagePack and CBOR. ``read_header``: reads the
     header of an item. ``item_sizes``: the sizes that the first bytes of items show. ``map_head``:
-    returns the header of a map of so many pairs. ``text``: returns the item of a text, or of bytes
-    if the text is not UTF-8. ``bytes_head``: returns the header of so many bytes,
-    ``ConversionError`` with the key of the record if they are too many."""
+    returns the header of a map, given the number of its pairs. ``text``: returns the item of a
+    text, or of bytes if the text is not UTF-8. ``bytes_head``: returns the header of bytes, given
+    their number; ``ConversionError`` with the key of the record if they are too many."""
 
     read_header: ReadHeader
     item_sizes: ItemSizes

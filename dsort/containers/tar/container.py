@@ -121,8 +121,8 @@ def _write_checksums(blocks: Blocks) -> None:
 
 
 def renamed_headers(headers: BytesColumn, names: BytesColumn) -> BytesColumn:
-    """Each of ``headers``, changed to have the name in the same row. ``ValueError`` if a text
-    cannot be a name."""
+    """Each row of ``headers``, with the name in that row of ``names`` in place of its own.
+    ``ValueError`` if a text cannot be a name."""
     quick = overwritable_names(headers.lengths, names, headers.take)
     return row_by_row(
         ~quick,

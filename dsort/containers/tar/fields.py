@@ -290,7 +290,8 @@ def _until_nul(field: UInt8s) -> Int64s:
 
 
 def _prefixed_names(raw: UInt8s, field: UInt8s, lengths: Int64s, prefixed: Bools) -> BytesColumn:
-    """Names; those that are ``prefixed`` begin with a prefix and a slash."""
+    """The names of the headers ``raw``, which are the first ``lengths`` bytes of ``field``. A name
+    that is ``prefixed`` begins with the prefix in its header and a slash."""
     prefix = raw[:, PREFIX]
     prefix_lengths = np.where(prefixed, _until_nul(prefix), 0)
     slash = np.full((len(raw), 1), ord("/"), np.uint8)

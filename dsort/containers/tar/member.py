@@ -571,8 +571,8 @@ def _fold(
     extensions: _Extensions,
     records: PaxRecords,
 ) -> None:
-    """Give ``member`` a pax header with ``records`` that replaces its own; long-name headers are
-    kept. ``governing`` counts the bytes that the new headers take."""
+    """Replace the pax header of ``member`` by one with the pax records ``records``, and keep
+    long-name headers. ``governing`` counts the bytes that the new headers take."""
     low, high = extensions.pax_span or (at, at)
     kept = window.take(at, low - at) + window.take(high, main_at - high)
     blocks = governing.header_for(at, extensions.records, records)

@@ -77,17 +77,18 @@ class EndWatch:
         return not self._holds_anything and self._size_bytes != END_BYTES
 
     def note_content(self) -> None:
-        """Note that the shard has bytes other than zeros."""
+        """Remember that the shard has bytes other than zeros."""
         self._holds_anything = True
 
     def note_marker(self, at: int, length: int) -> None:
-        """Note that ``length`` zero bytes at ``at`` end the archive; if they are enough, they are
-        an end marker."""
+        """Remember that ``length`` zero bytes at ``at`` end the archive; if they are enough, they
+        are an end marker."""
         self._marker_at = at
         self.missing_end = length < END_BYTES
 
     def note_archive(self, at: int) -> None:
-        """Note that another archive begins at ``at``, after the zeros of the archive before it."""
+        """Remember that another archive begins at ``at``, after the zeros of the archive before
+        it."""
         padding = at - self._marker_at - END_BYTES
         length = at - self._start
         if not self._holds_anything:  # a tar without members, as GNU tar and Python write it
@@ -104,12 +105,12 @@ class EndWatch:
         self.concatenated += 1
 
     def note_trailing(self, at: int) -> None:
-        """Note that the bytes from ``at`` on are not a tar."""
+        """Remember that the bytes from ``at`` on are not a tar."""
         self._holds_anything = True
         self.trailing_bytes = self._size_bytes - at
 
     def finish(self) -> None:
-        """Note that the shard has been read to its end."""
+        """Remember that the shard has been read to its end."""
         if self.missing_end or self.trailing_bytes or self.blank:
             return
         padding = self._size_bytes - self._marker_at - END_BYTES

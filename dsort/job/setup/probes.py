@@ -217,7 +217,7 @@ RATIO_GUESSED = 3.0
 
 
 class DecodedBytes(Struct, frozen=True):
-    """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether any of them is encoded."""
+    """``estimate_bytes``: all inputs, decoded. ``are_encoded``: whether any input is encoded."""
 
     estimate_bytes: int
     are_encoded: bool

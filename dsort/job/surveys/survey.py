@@ -75,7 +75,7 @@ _Records = Annotated[int, Meta(ge=0, lt=1 << 53)]
 class Positions(Survey[InputPositions]):
     """The positions of the records that come to each step that needs them. The number of the first
     record of a shard is the count of the records in the shards before it. Several steps need more
-    than one pass only if a step depends on the records that an earlier step leaves.
+    than one pass only if a step depends on the records that an earlier step keeps.
     """
 
     def passes_needed(self) -> int:

@@ -116,8 +116,8 @@ class RaySession(GivenRay):
             self._thread.join(END_SECONDS_MAX)
 
     def _take_sigterm_back(self) -> None:
-        """Remove Ray's handler for SIGTERM, which would print a stack as after a crash before it
-        calls Python's handler."""
+        """Remove Ray's handler for SIGTERM. Ray's handler would print a stack, as if the process
+        had crashed, and call Python's handler only then."""
         if self._took_sigterm_back or threading.current_thread() is not threading.main_thread():
             return
         handler = signal.getsignal(signal.SIGTERM)

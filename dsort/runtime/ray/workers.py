@@ -65,7 +65,7 @@ class _Host(Struct, eq=False):
 class RayWorkers:
     """Workers, each an actor that ``launch`` makes with its number; the first is ``number``.
 
-    ``no_room``: makes the error for a job without workers, after so many seconds of waiting.
+    ``no_room``: makes the error for a job without workers, given the seconds that it has waited.
     """
 
     def __init__(

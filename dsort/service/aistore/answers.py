@@ -262,7 +262,7 @@ def job_status(row: JobRow) -> Json:
 
 
 def job_snap(row: JobRow, root: Path | None = None) -> Json:
-    """The job as one of AIStore's jobs of any kind ("xactions")."""
+    """The job in AIStore's form for jobs of all kinds ("xactions")."""
     info = job_info(row, root)
     metrics = info["Metrics"]
     none = dict.fromkeys(("out-objs", "out-bytes", "in-objs", "in-bytes"), "0")

@@ -175,8 +175,9 @@ def _statuses(service: Service, identity: Identity, asked: _Asked) -> list[dict[
 def removal_id(now_ns: int) -> str:
     """The id of a removal that has ended now.
 
-    AIStore removes several objects by a job, for which its clients wait. Here the objects are gone
-    before the answer, and the id contains the time, so no state is kept."""
+    AIStore removes several objects by a job, for which its clients wait. This service removes the
+    objects before it answers. The time of their removal is in the id, so that the service keeps no
+    state for the clients that wait."""
     return f"rmo-{now_ns:016x}"
 
 

@@ -1,8 +1,8 @@
 """External key maps that AIStore's Python SDK stores beside the inputs of a job before its start.
 
 The SDK writes the key map as the object ``ekm-file.json`` into the input bucket, and puts the
-object's URL into the spec. This service does not store this object. The service holds the key map
-in memory until the job is started; then the key map becomes the field ``ekm`` of the spec.
+object's URL into the spec. This service does not store ``ekm-file.json``. The service holds the key
+map in memory until the job is started; then the key map becomes the field ``ekm`` of the spec.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def note(
     connection: Connection | None = None,
     **details: Any,
 ) -> None:
-    """Write the action into the audit trail, as part of the transaction of ``connection``, if it is
-    given."""
+    """Write the action into the audit trail. If ``connection`` is given, the entry is part of its
+    transaction."""
     service: Service = request.app.state.service
     service.audit.note(connection, who, address_of(request), action, target, details)
 

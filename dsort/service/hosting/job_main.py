@@ -244,7 +244,7 @@ def _leave(stop: StopFlag, received: list[int], number: int, frame: FrameType | 
 
 
 def _lost() -> None:
-    """End this process at once, because another process has the job, with all stored files."""
+    """End this process at once, because another process has the job and its stored files."""
     with contextlib.suppress(OSError):  # the process ends even if the disk is full
         os.write(2, b"another process has the job: this process ends\n")
     os._exit(NOT_OURS)

@@ -87,8 +87,8 @@ class JobEnvironment(ServiceConfig, frozen=True, kw_only=True):
 
     @staticmethod
     def path_environment() -> dict[str, str]:
-        """The service's variables, without secrets that no job needs, and with the path to this
-        dsort."""
+        """The service's variables, with the path to this dsort, and without the secrets that only
+        the service needs."""
         ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_JOBS}
         package = Path(__file__).resolve().parents[3]  # the directory that holds dsort/
         if package.name not in INSTALLED:

@@ -383,7 +383,7 @@ _OURS = ("schedule", "job_id", "run_id", "manifest")
 def move_pointer(result: Result, results: ScheduleResults, open_bucket: Opener) -> str:
     """Make the schedule's pointer name ``result``, which has been committed, or a newer committed
     result. The pointer only moves forward: a run that was due earlier and ends later does not
-    change the pointer. Returns the reason if that fails, else ""."""
+    change the pointer. Returns the reason if the pointer could not be written, else ""."""
     place = result.after_commit["pointer"]
     bucket = open_bucket(parse_bucket(place["bucket"]))
     name: str = place["name"]

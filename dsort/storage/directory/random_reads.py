@@ -121,7 +121,7 @@ class KernelReads(ClosesOnExit):
 
     def __init__(self, depth: int) -> None:
         """``depth``: the most reads at a time. ``OSError`` if the kernel, or a limit of this
-        process, does not allow them."""
+        process, does not allow so many reads, or any reads of this kind."""
         self.depth = depth
         self.in_flight = 0
         self._open = False

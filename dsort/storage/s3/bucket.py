@@ -45,7 +45,7 @@ class CompletionCondition:
     use it at once.
 
     Of several completions at the same moment, AWS accepts one, and SeaweedFS all. So claims and
-    leases keep jobs apart, as in stores without the condition. The condition only saves
+    leases keep jobs apart, whether or not the store supports ``If-None-Match``, which only saves
     requests."""
 
     def __init__(self, client: S3Client) -> None:

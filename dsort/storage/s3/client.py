@@ -67,8 +67,7 @@ class S3Api(Struct, frozen=True, eq=False, weakref=True):
 
 
 class _Inherited:
-    """The clients of this process, by the settings with which they reach their buckets, for its
-    forks.
+    """Clients that forks of this process take over, by the settings that reach their buckets.
 
     Only forks of a process with a single thread use them, because work that another thread does at
     the moment of a fork stays half-done in the fork. Forks use them only at their beginning,

@@ -38,8 +38,8 @@ def headers_of(shard: ShardBytes, members: MemberTable, row: int) -> bytes:
 def with_new_headers(
     container: Container, members: MemberTable, headers: Mapping[int, bytes]
 ) -> MemberTable:
-    """``members``, which already have their new names, with the new ``headers`` (by row) and
-    matching entries."""
+    """``members`` with the new ``headers`` (by row), and with entries that match these headers. The
+    names of ``members`` are new already."""
     literals = {**members.literals, **headers}
     rows = np.fromiter(headers, np.int64, len(headers))
     start, length = _payload_ranges(members, rows)
@@ -59,7 +59,7 @@ def _payload_ranges(members: MemberTable, rows: Int64s) -> tuple[Int64s, Int64s]
 def _with_entries(
     container: Container, members: MemberTable, headers: BytesColumn, rows: Int64s
 ) -> MemberTable:
-    """``members``, whose ``rows`` have new ``headers``, with matching entries."""
+    """``members`` with entries that match the new ``headers`` of ``rows``."""
     if not (container.entries and members.entries and len(rows)):
         return members
     entries = container.entries.renewed(headers, members.entries.take(rows))
