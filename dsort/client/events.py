@@ -85,7 +85,7 @@ def stream_events(
 
     If a stream breaks off, the client requests the stream again from the last event on, for as long
     as the transport's patience lasts; then the client raises the error of the last try.
-    ``deadline_s``: the time on the transport's clock from which on ``WaitTimeoutError`` is raised.
+    ``deadline_s``: ``WaitTimeoutError`` is raised from this time on (of the transport's clock).
     """
     failures = _failures(transport)  # not policy.call, because events are yielded in between
     while True:

@@ -97,8 +97,8 @@ class FilesBucket(MadeBucket):
 
 
 def of_shared_files(bucket: Bucket, inputs: Iterable[str], store: IndexStore) -> FilesBucket:
-    """The runs of the listing that all nodes have. ``bucket``: returns the bucket of one of the
-    ``inputs``, by name."""
+    """The runs of the listing; each node has a copy of it. ``bucket``: returns the bucket of one of
+    the ``inputs``, by name."""
     from dsort.loose_files.listing import Listing
 
     buckets = [bucket_named(bucket, name) for name in inputs]

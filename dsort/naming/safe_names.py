@@ -39,7 +39,7 @@ def unsafe_rows(names: BytesColumn) -> list[int]:
 
 
 def safe_name(name: bytes) -> bytes:
-    """``name`` without leading slashes and components ``..``. A slash at its end stays."""
+    """``name`` without leading slashes, and without components ``..``. A slash at its end stays."""
     parts = [part for part in name.split(b"/") if part not in (b"", b"..")]
     return (b"/".join(parts) or _NAMELESS) + (b"/" if name[-1:] == b"/" else b"")
 

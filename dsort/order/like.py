@@ -128,7 +128,7 @@ class KeyPlaces(GivenPlaces, frozen=True):
 
     @property
     def step(self) -> np.uint64:
-        """The distance of the sort keys of two neighbours, which spreads them over all words."""
+        """The difference between neighbouring sort keys, which are spread over all words."""
         return np.uint64(((1 << 64) - 1) // max(len(self), 1))
 
     def refuse_missing(self, found: Iterable[SortKeys]) -> None:

@@ -316,7 +316,7 @@ def _owner(key: str, keys: Mapping[str, object]) -> str:
             return key[:at]
         at = max(key.rfind("/", 0, at), key.rfind("-", 0, at))
     raise BadResultError(
-        f"it made a record {said_briefly(key)}, which belongs to no record that it got"
+        f"it made a record {said_briefly(key)}, whose key begins with the key of no input record"
     )
 
 

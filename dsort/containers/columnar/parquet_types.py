@@ -17,9 +17,9 @@ from dsort.naming.names import shortened
 
 _KEY = b"dsort:parquet_types"
 """A key in the metadata of a field. The value of this key is a struct whose field 1 lists elements,
-each with its way."""
+each with its path."""
 _WAY = 100
-"""The way to an element from its column: the index of the child at each level."""
+"""The path to an element from its column: the index of the child at each level."""
 _TYPE, _LENGTH, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 2, 4, 5, 6, 7, 8, 10
 _ANNOTATION = (_CONVERTED, _SCALE, _PRECISION, _LOGICAL)
 _DEPTH_MAX = 100
@@ -58,8 +58,8 @@ def with_types_of(schema: Any, elements: Sequence[ThriftStruct]) -> Any:
 
 
 def _ways(elements: Sequence[ThriftStruct]) -> Iterator[tuple[tuple[int, ...], ThriftStruct]]:
-    """Yield (way, element) for each element except the root; a way is the numbers of the children
-    that lead to the element. ``ValueError`` if the elements do not form a tree."""
+    """Yield (path, element) for each element except the root. The path to an element has the number
+    of a child at each level. ``ValueError`` if the elements do not form a tree."""
     counts, way = [_children(elements[0]) if elements else 0], [-1]
     for element in elements[1:]:
         while counts and way[-1] + 1 >= counts[-1]:
@@ -143,7 +143,7 @@ _Meanings = dict[tuple[int, ...], tuple[int, ThriftStruct]]
 
 
 def _meanings(field: Any) -> _Meanings:
-    """The types of a column by their ways, each (number of the logical type, its parameters): the
+    """The types of a column by their paths, each (number of the logical type, its parameters): the
     same for all forms in which writers express a type. A type that Arrow has is left out."""
     found: _Meanings = {}
     for each in _types_of(field):

@@ -313,8 +313,9 @@ def _refuse_tiny(members: MemberTable) -> None:
 def _documents(
     members: MemberTable, read: Callable[[int, int], bytes]
 ) -> Iterator[tuple[bytes, int, memoryview]]:
-    """(key, first byte in the shard, bytes) of each object. Neighbours are read at once; only some
-    rows of the columns become lists at a time, because these take 200 bytes a row."""
+    """(key, first byte in the shard, bytes) of each object. Objects that lie close together are
+    read in one piece. Columns become lists for a limited number of rows at a time, because a list
+    takes 200 bytes a row."""
     assert members.own.key_bytes is not None
     first = 0
     while first < len(members):

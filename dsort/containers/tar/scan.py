@@ -56,8 +56,8 @@ class EndWatch:
     than one record; Go, Rust and dsort do not pad. Other zeros are noted. Such zeros are unusual if
     ``tar -b`` (records of a power of two, up to 1 MiB) or ``tar -A`` (which copies a padded tar and
     pads the whole again) may have left them. Otherwise the zeros are unexplained. Zeros within the
-    last record of a padded tar may also replace members, because a shorter tar would have the same
-    zeros: nothing in the bytes shows it."""
+    last record of a padded tar may also stand in place of members. The bytes do not show this,
+    because a shorter tar would have the same zeros."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

@@ -165,8 +165,8 @@ _TEXT_MAX = 500
 
 
 def cron_in_numbers(text: str) -> str:
-    """The cron expression ``text`` with numbers only, for CronSim. A field of days that begins with
-    ``*`` keeps the ``*``, with which cron joins the two fields of days by "and". ``ValueError``
+    """The cron expression ``text`` with numbers only, for CronSim. A ``*`` at the beginning of a
+    field of days stays, because it makes cron join the two fields of days by "and". ``ValueError``
     names the field that is wrong, and the mistake."""
     # CronSim reports a mistake only as "Bad minute", and accepts syntax that crontab(5) lacks: a
     # sixth field, L, #.

@@ -264,7 +264,7 @@ def test_one_program_makes_a_tar_of_many_records(tmp_path: Path) -> None:
         ("if key == 'bad': sys.stdout.buffer.write(b'x' * 700); sys.exit(0)", "tar"),
         (
             "if key == 'bad': member.name = member.name.replace('bad', 'other')",
-            "belongs to no record",
+            "begins with the key of no input record",
         ),
         ("if key == 'bad': member.name = '../' + member.name", "leads out"),
     ],
