@@ -1,9 +1,8 @@
-"""Columns of texts that are a number between two fixed texts: keys for records whose container has
-no keys.
+"""Columns of texts that are a number between two fixed texts: keys of records without keys.
 
-Such a column has two fixed texts and a number per row, and is converted to bytes only when bytes
-are needed. The XXH3 of such texts, and of other texts of one length, is computed in vectorised
-steps. A text takes 25 ns; made and hashed one by one, it takes 200.
+Such a column is converted to bytes only when bytes are needed. The XXH3 of such texts, and of other
+texts of one length, is computed in vectorised steps. A text takes 25 ns; made and hashed one by
+one, it takes 200.
 """
 
 from __future__ import annotations

@@ -2,6 +2,5 @@
 
 ``load`` reads a file, text or mapping in JSON, YAML or an older dialect of AIStore. The result is a
 frozen, complete and checked :class:`JobSpec` with warnings, or one ``SpecError`` with all problems,
-each with a hint. To read the code, begin with ``model``. Nothing here opens a bucket or decides on
-data.
+each with a hint. To read the code, begin with ``model``. No module of this room opens a bucket.
 """

@@ -1,9 +1,8 @@
 """The part of a spec about changes to records before they are ordered.
 
-The model of the steps is made from their options, and is made again when a step has been added.
-When a spec is read, the name of a transform (``use: resize@3``; ``resize`` is its newest version)
-is replaced by the steps and the digest of the transform, so that later readers of the spec need no
-store of transforms."""
+The model of the steps is made from their options, and made again when a step has been added. When a
+spec is read, the name of a transform (``use: resize@3``) is replaced by the steps and the digest of
+the transform, so that later readers of the spec need no store of transforms."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Conversion of one input shard to the container of the outputs, during extraction.
 
-Payload is not copied: it stays ranges of the input shard. The bytes around it in an output shard
-become literals and tails (see ``MemberTable``). Outputs whose records are converted only at
-creation get one schema, from the extensions that all shards report, if their container needs the
-same members in each record.
+Payload stays ranges of the input shard; the bytes around it in an output shard become literals and
+tails (see ``MemberTable``). If records are converted only at creation, and their container needs
+the same members in each, they get one schema from the extensions that all shards report.
 """
 
 from __future__ import annotations
