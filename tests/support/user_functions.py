@@ -1,4 +1,4 @@
-"""Code of users: functions and classes that steps of tests run in processes of their own."""
+"""What users write: functions and classes that steps of tests run in processes of their own."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def doubled(sample: Sample) -> Iterator[Sample]:
 
 
 def partly(sample: Sample) -> Sample | None:
-    """The key decides: the same object; a record with one member more, moved, alone, changed, or
-    with copied contents; or None."""
+    """By key: the very record; with a member more, less, changed, elsewhere, or made anew; none."""
     first, *rest = [name for name in sample if name != "__key__"]
     ways: list[Sample | None] = [
         sample,
@@ -96,7 +95,7 @@ def drawn_beside(sample: Sample, rng: Any) -> Sample:
 
 
 class Counter:
-    """Adds a word to each sample, and the number of samples of the same call."""
+    """Adds a word, and how many samples came together."""
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -115,7 +114,7 @@ def printing(sample: Sample) -> Sample:
 
 
 def broken(sample: Sample, how: str, key: str = "bad") -> Any:
-    """Fails at the record ``key``, in the way ``how``."""
+    """Goes wrong at the record ``key``, in one of many ways."""
     if sample["__key__"] != key:
         return sample
     return WAYS[how](sample)
@@ -155,7 +154,7 @@ WAYS: dict[str, Any] = {
 
 
 class DiesOnce:
-    """Kills its process at one record, only the first time."""
+    """Its process is killed at a record, the first time."""
 
     def __init__(self, marker: str) -> None:
         self.marker = Path(marker)
@@ -179,6 +178,6 @@ class Leaking:
 
 
 def told(sample: Sample) -> Sample:
-    """The settings for GPUs and CPUs in the environment of its process."""
+    """What its process was told of GPUs and CPUs."""
     names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
     return {f"{name.lower()}.txt": os.environ.get(name, "?") for name in names}
