@@ -130,8 +130,8 @@ class ComparedBytes(Struct, frozen=True):
     stored bytes must be. ``keyed``: the key must be equal, too; a record that is only numbered gets
     another key when it moves. ``stripped``: payloads are compared without a line feed at their end.
     ``defaults``: the payloads of members that records lack, which a conversion adds. ``mixed``:
-    some records are converted, others are not. ``apart``: the extension of a member that is not
-    compared. In rows, this is the column of keys, because keys are compared separately."""
+    some records are converted, others are not. ``apart``: the extension of a member of which
+    only the name is compared. In rows, this is the column of keys."""
 
     converted: bool = False
     keyed: bool = True
@@ -196,8 +196,10 @@ class ComparedBytes(Struct, frozen=True):
                 names = [name[length:] for name, length in pairs]
         found = member_digests(shard, members, names=names, seen=seen)
         if self.apart:
-            pairs = zip(members.names.tolist(), key_bytes.tolist(), strict=True)
-            found[[name[length:] == self.apart for name, length in pairs]] = 0
+            # The name has the key, which a row of nulls has nowhere else.
+            pairs = enumerate(zip(members.names.tolist(), key_bytes.tolist(), strict=True))
+            rows = [row for row, (name, length) in pairs if name[length:] == self.apart]
+            found[rows] = _columns([xxhash.xxh3_128_digest(names[row]) for row in rows])
         return found
 
     def record_digests(self, digests: UInt64s, offsets: Int64s) -> UInt64s:

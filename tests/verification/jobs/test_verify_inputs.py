@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
@@ -318,3 +320,17 @@ def test_the_hash_of_a_shuffle_among_keys_is_named_where_it_is_not_heeded(tmp_pa
     found = dsort.verify(report, options=RunOptions(root=tmp_path))
     texts = [each.text for each in found.problems if each.kind == "order"]
     assert ["shuffle" in text for text in texts] == [True] * len(texts) != []
+
+
+@pytest.mark.parametrize("changed", ["k3", "k5"], ids=["of nulls", "with a value"])
+def test_a_changed_key_of_a_row_is_a_difference(tmp_path: Path, changed: str) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table({"id": ["k3", "k5", "k8"], "label": [None, True, None]})
+    pq.write_table(table, tmp_path / "in" / "in-0.parquet")
+    report = run_local(tmp_path, spec_of(input_extension=".parquet", key_field="id"))
+    path = tmp_path / "out" / "out-0.parquet"
+    keys = pq.read_table(path)["id"].to_pylist()
+    names = ["k9" if key == changed else key for key in keys]
+    pq.write_table(pq.read_table(path).set_column(0, "id", pa.array(names)), path)
+    found = dsort.verify(report, options=RunOptions(root=tmp_path))
+    assert {"foreign_record", "missing_record"} < set(kinds(found))
