@@ -107,7 +107,7 @@ class QuietReporter(Reporter):
 
 
 class PlainReporter(Reporter):
-    """Lines for a log: at the begin and the end of each phase, and every 5 s between them."""
+    """Lines for a log: at the start and the end of each phase, and every 5 s between them."""
 
     def show(self, event: Event) -> None:
         super().show(event)

@@ -236,7 +236,7 @@ class Job(JobOut, _Value):
 
     @property
     def took_s(self) -> float | None:
-        """The seconds from the begin of the job to its end; None if the job has not begun or not
+        """The seconds from the start of the job to its end; None if the job has not begun or not
         ended."""
         if self.started_at is None or self.ended_at is None:
             return None

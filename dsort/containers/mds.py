@@ -218,7 +218,7 @@ def _check_key_column(shard: str, columns: Columns, key_column: str) -> None:
 
 
 def _key_ranges(columns: Columns, key_column: str, starts: Int64s, sizes: Int64s) -> Int64s:
-    """(begin of the key, length of the key) of each sample, shape (2, n)."""
+    """(start of the key, length of the key) of each sample, shape (2, n)."""
     at = starts + 4 * columns.variable
     variable = 0
     for name, size in zip(columns.names, columns.sizes, strict=True):

@@ -218,7 +218,7 @@ def _named_once(array: UInt8s, starts: Int64s, ends: Int64s, at: Int64s, of: Int
 
 def _is_at_top(block: bytes, start: int, place: int, end: int) -> bool:
     """Whether the name at ``place`` certainly belongs to the object from ``start`` to ``end``, and
-    not to an object inside it. The name belongs to it if no bracket opens between the begin of the
+    not to an object inside it. The name belongs to it if no bracket opens between the start of the
     object and the name, or if only the object's own bracket closes behind the name. Brackets may
     also be in strings: then the result is False, which is safe."""
     if block.find(b"{", start + 1, place) < 0 and block.find(b"[", start + 1, place) < 0:

@@ -23,7 +23,7 @@ class RecordTable(Struct, frozen=True, eq=False):
     spec's name for the input of the shard; "" for an input without a name. ``first``: for steps
     that need it, the number of the first record. Records are counted from 0, in input order, over
     all shards, without records that earlier steps left out. ``earlier``: for each record, how many
-    earlier records of the shard have its key, shape ``(n,)``; None: no record has any. ``report``:
+    earlier records of the shard have its key, shape ``(n,)``; None: all keys differ. ``report``:
     counts events by kind, with names. ``are_rows``: members are cells of tables."""
 
     shard: str

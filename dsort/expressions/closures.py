@@ -64,8 +64,8 @@ class Problem:
 
 
 def closure_of(node: Node, places: Mapping[Leaf | str, int]) -> Closure:
-    """The function that computes ``node``. ``places``: the places of the values of leaves, and of
-    variables by name: 1, 2, ..."""
+    """The function that computes ``node``. ``places``: the place (1, 2, ...) of the value of each
+    leaf, and of each variable by its name."""
     match node:
         case Constant(value):
             return lambda values: value

@@ -116,7 +116,7 @@ class Ordering(Struct, eq=False):
         return [replace(facts, node=self.node_of(facts.partition)) for facts in self.in_order()]
 
     def spend(self, partitions: tuple[int, ...]) -> None:
-        """Mark partitions whose records are all written. Their spill is removed only once the
+        """Mark partitions whose records are all written. Their spill is removed only when the
         journal lists the written shards, because until then a resumed job would have to write them
         again."""
         self._spent.update(partitions)

@@ -60,8 +60,9 @@ def read_text(
 
     Decoded as UTF-8; other bytes become lone surrogates, as in Python's file names. ``kind.error``
     if the text cannot be read, is larger than ``bytes_max``, or arrives too slowly. A redirection
-    may lead to HTTP only. Without a ``policy``, the proxies of the environment are used. With a
-    ``policy``, no proxies are used, and ``kind.error`` is also raised for all that it forbids.
+    may lead only to an ``http`` or ``https`` URL. Without a ``policy``, the proxies of the
+    environment are used. With a ``policy``, no proxies are used, and ``kind.error`` is also raised
+    for all that it forbids.
     """
     if policy is not None:
         bytes_max = min(bytes_max, policy.bytes_max)

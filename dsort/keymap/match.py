@@ -433,8 +433,8 @@ class KeyMap(GivenPlaces, frozen=True):
 
         Record ``i`` has the key ``record_keys[i]`` and the members ``member_names[k]`` for ``k``
         from ``member_offsets[i]`` to ``member_offsets[i + 1] - 1``, at least one;
-        ``member_offsets`` has shape ``(records + 1,)``. A record costs about 0.2 us a name, and 1
-        to 2 us more if no key is equal to a name.
+        ``member_offsets`` has shape ``(records + 1,)``. Each record takes about 0.2 us for each of
+        its names, and 1 to 2 us more if none of the names is a key.
         """
         if len(member_offsets) != len(record_keys) + 1 or np.any(np.diff(member_offsets) < 1):
             raise InvariantError("every record has a key and at least one member")

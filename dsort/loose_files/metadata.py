@@ -132,7 +132,7 @@ def _of_lines(name: str, text: str) -> list[tuple[str, int]]:
     found = []
     for number, row in enumerate(rows, 1):
         if len(row) != 2:
-            raise InputError(f"{name}, line {number:,} is no name and number")
+            raise InputError(f"{name}, line {number:,} is not a name and a number")
         if number == 1 and not row[1].strip().lstrip("-").isdecimal():
             continue  # the names of the columns
         found.append((row[0], _number(f"{name}, line {number:,}", row[1].strip())))

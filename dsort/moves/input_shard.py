@@ -227,7 +227,7 @@ class ShardBytes:
             return members.literals.get(row, b"")
         if self.is_whole and self._is_plain(members):
             return bytes(self.whole[start : start + int(members.payload_bytes[row])])
-        return b"".join(map(bytes, self.payload(members, row)))  # each is valid until the next
+        return b"".join(map(bytes, self.payload(members, row)))  # valid until the next payload
 
     def contents(self, members: MemberTable, rows: Sequence[int]) -> list[bytes]:
         """The payloads of some of the shard's ``members``. ``CorruptShardError`` if one is
@@ -378,7 +378,8 @@ class ShardBytes:
         yield from self.range(0, self.size_bytes)
 
     def range(self, start: int, length: int) -> Iterator[memoryview]:
-        """Yield ``length`` bytes from ``start`` on, in order, in pieces valid until the next."""
+        """Yield ``length`` bytes from ``start`` on, in order, in pieces. Each piece is valid until
+        the next piece is requested."""
         if self.is_whole:
             yield self.whole[start : start + length]
             return

@@ -56,8 +56,8 @@ def _one_placement(options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
 
 class Shuffle(Algorithm, frozen=True):
     """By a hash of seed, shard name and record key. The hash includes the shard's name because many
-    data sets number their keys anew in every shard. With ``interleave`` or ``batches``, numbers of
-    the records order them, in place of the hash."""
+    data sets number their keys anew in every shard. With ``interleave`` or ``batches``, each record
+    gets a number, and the numbers decide the order in place of the hash."""
 
     kind: ClassVar[str] = "shuffle"
     summary: ClassVar[str] = "by a hash of seed, shard name and record key"

@@ -287,7 +287,7 @@ class GivenPlaces(Struct, frozen=True, eq=False, dict=True):
         of all records."""
 
     def digest(self) -> str:
-        """A digest that is the same for places that place all records in the same way."""
+        """A digest, equal for two objects of this class that place all records in the same way."""
         return ""
 
 

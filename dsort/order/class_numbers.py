@@ -106,7 +106,7 @@ class ClassCounter:
 
 
 def classes_of_all(counts: Sequence[Sequence[tuple[Class, int]]]) -> tuple[Int64s, ClassCounts]:
-    """Return (begin of each shard's rows, and the end of the last; the rows). ``counts``: the
+    """Return (start of each shard's rows, and the end of the last; the rows). ``counts``: the
     classes of all shards, in input order."""
     totals: dict[Class, int] = {}
     keys: list[Class] = []

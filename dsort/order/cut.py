@@ -75,11 +75,11 @@ class CutRule(Struct, frozen=True):
 
     ``size_bytes``: once the payload of the shard has this many bytes. With ``counts_file``, headers
     and padding count, too; if encoded sizes were measured, these count. With ``shards_max``, the
-    last shard stays open for records without payload. ``at_most``: before it would exceed the size
-    (with ``counts_file``, the size of the whole file); a larger record has a shard of its own.
-    ``records``: at that many records; the last shard of a group may have fewer. ``count``: so many
-    shards in all, with numbers of records that differ by at most one (it needs ``records_total``,
-    and excludes other limits).
+    last shard stays open for records without payload. ``at_most``: the shard closes before it would
+    exceed the size (with ``counts_file``, the size of the whole file); a larger record has a shard
+    of its own. ``records``: at that many records; the last shard of a group may have fewer.
+    ``count``: so many shards in all, with numbers of records that differ by at most one (it needs
+    ``records_total``, and excludes other limits).
 
     ``inputs``: the number of input shards. Output shard ``n`` has the records of input ``n`` and
     may be empty; records come in the order of the inputs.

@@ -217,11 +217,12 @@ class Splitters(Struct, frozen=True, eq=False):
 class Partitioning(Struct, frozen=True, eq=False):
     """The partition of a record: a monotone function of its place in the output order.
 
-    The number of a record's partition is the number of splitters that do not come after it. Without
-    splitters, the sort keys are hashes, which are split evenly by their top bits.
+    The number of a record's partition is the number of splitters that do not come after the record.
+    Without splitters, the sort keys are hashes, which are split evenly by their top bits.
 
-    ``weights``: for several outputs, which follow one another in the order, the share of all
-    records that each may have; it gets about this share of the partitions. The sum is 1.
+    ``weights``: the share of all records that each of several outputs may have; an output gets
+    about the same share of the partitions. The outputs follow one another in the order. The sum of
+    ``weights`` is 1.
     """
 
     count: int
@@ -250,7 +251,7 @@ class Partitioning(Struct, frozen=True, eq=False):
         return partitions[splitters.keys.count :]
 
     def _even(self, high: UInt64s, counts: UInt64s | np.uint64) -> Int32s:
-        """The partition of each record among ``counts``, by the top half of its hash."""
+        """The partition of each record, of ``counts`` partitions, by the top half of the hash."""
         partitions = ((high * counts) >> np.uint64(32)).astype(np.int32)
         return (counts.astype(np.int32) - 1 - partitions) if self.decreasing else partitions
 

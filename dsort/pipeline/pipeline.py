@@ -131,8 +131,7 @@ class Mix(Struct, frozen=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether records can be chosen only once the numbers of records of the inputs are
-        known."""
+        """Whether the choice of records needs the number of records of each input."""
         exact = any(each is not None for each in self.records)
         return exact or self.total is not None or self.stop is not None
 

@@ -247,9 +247,9 @@ class JobFinder:
         return FoundJob(job_id, bucket, "", given=inside[1])
 
     def _followed(self, found: FoundJob) -> FoundJob:
-        """``found``, or the same job in the bucket of its manifest, if ``found`` is in the bucket
-        of a single output. The second bucket has to be of the same store, because anyone who can
-        write to the first bucket can name a second one there."""
+        """``found``; or, if ``found`` is in the bucket of one of several outputs, the same job in
+        the bucket that has its manifest. The second bucket has to be of the same store, because
+        anyone who can write to the first bucket can name a second one there."""
         from dsort.results.journal import result_elsewhere
 
         if not found.document.endswith(RESULT):

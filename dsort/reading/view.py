@@ -107,8 +107,8 @@ def shards_of(manifest: Manifest) -> Manifest:
 
 
 def refuse_changed(inputs: Sequence[ManifestInput], bucket: Bucket) -> None:
-    """``MissingShardError`` or ``ChangedInputError`` if an input is gone or has changed. Other
-    modes, owners and links of a file do not count."""
+    """``MissingShardError`` or ``ChangedInputError`` if an input is gone or has changed. Changes of
+    a file's mode, owner or links do not count."""
     left = iter(inputs)
     while batch := [*islice(left, NAMES_A_BATCH)]:
         there = bucket.stat_many([each.name for each in batch])

@@ -59,8 +59,8 @@ def _range_json(part: MemberRange, view: ViewBucket) -> dict[str, Any]:
 
 
 def view_of_places(places: Sequence[ShardPlace], what: str) -> ViewBucket:
-    """The view to which the shards ``places`` belong. ``InputError``, which names ``what``, if they
-    belong to no view."""
+    """The view to which the shards ``places`` belong. If the shards belong to no view, an
+    ``InputError`` names ``what``."""
     view = places[0].bucket if places else None
     if not isinstance(view, ViewBucket):
         text = f"{what} is no view: it holds shards"

@@ -205,8 +205,9 @@ class JobDirectory(Struct, frozen=True):
     belong.
 
     ``objects`` and ``size_bytes`` count all but manifest and report; ``newest_ns``: when the last
-    of these was written, in ns since 1970 (0: there are none). ``has_result``: there is a manifest,
-    perhaps of another job, as older versions wrote, so the directory is no garbage.
+    of these was written, in ns since 1970 (0: there are none). ``has_result``: the directory has a
+    manifest, so it is no garbage. Older versions may have written the manifest of another job
+    there.
     """
 
     job_id: str

@@ -131,10 +131,10 @@ _TABLES: Final[Mapping[str, type[InputRow] | type[PlannedRow]]] = {
 class JournalState(Struct):
     """The state that follows from a journal. Changes only in ``apply`` and ``begin_attempt``.
 
-    ``has_inputs``: ``inputs`` are known, even if there are none. ``extracted``: by input ordinal,
-    without shards of lost nodes. ``created``: by output ordinal. ``worker_last``: the highest
-    number of a worker that ended a task, -1 if none did. ``attempts``: the number of the newest
-    attempt.
+    ``has_inputs``: ``inputs`` are known, even if there are none. ``extracted``: the extracted
+    shards by input ordinal, without those of lost nodes. ``created``: the created shards by output
+    ordinal. ``worker_last``: the highest number of a worker that ended a task, -1 if none did.
+    ``attempts``: the number of the newest attempt.
     """
 
     accepted: JobAccepted = NOT_ACCEPTED

@@ -35,7 +35,7 @@ PLAN_FORM: Final = (
 
 class Sample(NamedTuple):
     """One moment. ``elapsed_s``: since the job began; ``bytes_done``: in this phase so far;
-    ``bytes_per_s``: the rate since the sample before, 0 at the begin of a phase."""
+    ``bytes_per_s``: the rate since the sample before, 0 at the start of a phase."""
 
     elapsed_s: float
     phase: str

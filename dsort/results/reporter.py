@@ -51,7 +51,7 @@ class Timeline(Struct):
     _latest: list[_Point] = field(default_factory=list)
 
     def begin(self, phase: str, elapsed_s: float) -> None:
-        """Add the begin of a phase. If a phase was left without its end, its last progress is kept
+        """Add the start of a phase. If a phase was left without its end, its last progress is kept
         instead."""
         for point in self._waiting():
             self._keep(point)

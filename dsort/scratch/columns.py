@@ -37,7 +37,7 @@ Column = NDArray[Any] | BytesColumn
 def write_columns(scratch: Scratch, name: str, columns: Mapping[str, Column]) -> int:
     """Write the columns to the file ``name``; returns its size in bytes.
 
-    The file appears only once it is whole. So a writer that dies leaves no file that a later
+    The file appears only when it is whole. So a writer that dies leaves no file that a later
     attempt would read.
     """
     part = f"{name}.{os.getpid()}.part"

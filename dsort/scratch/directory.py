@@ -32,7 +32,7 @@ class Scratch(ClosesOnExit):
     user may enter it; ``ObjectNotFoundError`` if it does not exist.
 
     ``name`` in all methods: the name of a file directly in it. Opened files have to be regular
-    files of this user with this one name.
+    files of this user without further hard links.
     """
 
     def __init__(self, path: Path, *, make: bool = False) -> None:

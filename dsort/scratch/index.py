@@ -110,7 +110,7 @@ class IndexStore:
     # -- small files -------------------------------------------------------------------------
 
     def write_file(self, name: str, data: bytes) -> None:
-        """Store a small file; readers see it only once it is whole."""
+        """Store a small file; readers see it only when it is whole."""
         self.scratch.write(name, data)
 
     def file_bytes(self, name: str) -> bytes:
@@ -138,8 +138,8 @@ class IndexStore:
         The index of a run of shards has a column of shards, and ``shard`` is the first of the run.
         ``partition_offsets`` has shape ``(partitions + 1,)``: where each partition's rows begin.
         ``spill``: where the payload is in the spill; empty if payload did not move. It has either
-        ``spill_starts``, the begin of each partition's piece, or the columns of many blocks and
-        ``block_offsets``, the begin of each partition's blocks.
+        ``spill_starts``, the start of each partition's piece, or the columns of many blocks and
+        ``block_offsets``, the start of each partition's blocks.
         """
         rows = index.without(KEY_HASH, SAME_HASH, SAME_MORE)
         if spill:

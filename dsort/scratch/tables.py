@@ -106,7 +106,7 @@ def check_sorted(data: bytes, what: str, *, shards: int) -> None:
 
 
 def check_left_out(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` if ``data`` is no file of records that a join leaves out, or is for another
+    """``StorageError`` unless ``data`` is a file of the records that a join leaves out, for this
     number of shards."""
     file, count = _checked(data, what, shards)
     KEYS.read(file, 0, count)

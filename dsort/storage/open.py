@@ -38,8 +38,8 @@ def open_bucket(
     and ``.`` is ``root`` itself. A bucket of an object store is reached by the endpoint, region and
     profile in its ``BucketRef`` (the caller has to resolve settings), with retries and within
     ``limits``. ``limiter``: the limits that the buckets of this process share, if any. ``policy``:
-    where the files of a directory may really be. ``pause``: waits for a number of seconds before a
-    request is tried again. ``SpecError`` if ``where`` names no bucket.
+    the directories in which files may be, once links are resolved. ``pause``: waits for a number of
+    seconds before a request is tried again. ``SpecError`` if ``where`` names no bucket.
     """
     ref = where if isinstance(where, BucketRef) else parse_address(where)
     if ref.is_directory:

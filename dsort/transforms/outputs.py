@@ -70,8 +70,8 @@ def shares_in_classes(
 ) -> list[list[int]]:
     """Divide the ``totals`` of several classes by ``weights``, each as ``shares_of_total`` does.
 
-    ``exact``: for each weight, its shares in all classes add up to its share of the sum of
-    ``totals``. To that end, the rest of a class goes to the shares that are furthest below their
+    ``exact``: the shares of one weight in all classes add up to the share of this weight in the sum
+    of ``totals``. To that end, the rest of a class goes to the shares that are furthest below their
     sum so far (by Gale and Ryser, this always succeeds). A share is off by at most one."""
     if not exact:
         return [shares_of_total(total, weights) for total in totals]
@@ -101,7 +101,7 @@ def shares_in_classes(
 
 def shares_of_stop(stop: str, records: Sequence[int], weights: Sequence[Fraction]) -> list[int]:
     """Shares in proportion to ``weights``, for inputs with these numbers of ``records``.
-    ``first_exhausted`` uses no record twice, and all records of one input; ``all_exhausted`` uses
+    ``first_exhausted`` uses all records of one input, and no record twice; ``all_exhausted`` uses
     each record at least once."""
     lengths = [count / weight for count, weight in zip(records, weights, strict=True)]
     if stop == "first_exhausted":

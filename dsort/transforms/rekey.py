@@ -279,7 +279,7 @@ def _values(records: RecordTable, text: str) -> BytesColumn:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise TransformError(
                 f"{owner} record {readable(records.keys[row])} of shard {records.shard}: "
-                f"{value!r} is no text and no whole number",
+                f"{value!r} is neither text nor a whole number",
                 hint="string(...) converts",
             )
         found.append(str(value).encode("utf-8", "surrogateescape"))

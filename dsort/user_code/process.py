@@ -118,7 +118,7 @@ class Memories:
             self.files.append(os.memfd_create("dsort-payload"))
 
     def next(self, size_bytes: int) -> tuple[int, mmap.mmap]:
-        """(number, memory) of the memory whose turn it is, with at least ``size_bytes``.
+        """The next memory in turn, with at least ``size_bytes``: (its number, the memory).
         ``OSError`` if there is not enough memory."""
         number, self._turn = self._turn, (self._turn + 1) % MEMORIES
         found = self._maps[number]

@@ -404,8 +404,8 @@ def _groups(
 def without_last(
     inputs: InputTable, outputs: OutputTable, algorithm: Algorithm, order: Int64s
 ) -> InputTable:
-    """``inputs`` without the records that are left over after the last shard. If the inputs alone
-    do not decide the order of the outputs, ``inputs`` are unchanged."""
+    """``inputs`` without the records that are left over after the last shard. If the order of the
+    outputs depends on more than the inputs, no record is left out."""
     if not algorithm.decided_by_inputs:
         return inputs
     expected = inputs.expected.copy()

@@ -183,8 +183,8 @@ class OutputReader:
         on_shard: Callable[[int, ManifestOutput, MemberTable], None],
     ) -> OutputTable:
         """Read the ``drawn`` output shards, and check that the others exist. ``on_shard`` is called
-        for each that can be read. ``may_merge``: neighbours with one key look like a single record,
-        so fewer records than in the manifest are no problem."""
+        for each drawn shard that can be read. ``may_merge``: neighbours with one key look like a
+        single record, so fewer records than in the manifest are no problem."""
         self._check_undrawn([shard for shard in outputs if shard.name not in drawn])
         facts: list[ShardFacts] = []
         parts: list[tuple[UInt64s, UInt64s, Bools]] = []  # key hashes, digests, ties

@@ -384,8 +384,8 @@ def _cut_as_known(
 def _known_cuts(
     starts: Bools, digests: UInt64s, sizes: RecordSizes, compared: ComparedBytes
 ) -> list[int]:
-    """Where the records of one run begin. The longest record of the inputs that fits is cut off
-    first; if none fits, the record ends at the next cut in ``starts``."""
+    """Where the records of one run begin. Each record is the longest one of the inputs that fits at
+    its start; if none fits, the record ends at the next cut in ``starts``."""
     longest_first = sorted(sizes, reverse=True)
     other_cuts = _bounds(starts).tolist()
     cuts, at = [], 0

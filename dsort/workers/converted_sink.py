@@ -1,7 +1,7 @@
 """Writes output shards whose container is not the carrier: converts records while it writes them.
 
 Some records at a time form a shard of the carrier, which is read like any input shard and packed by
-the container of the output. The length of the output shard is known only once it is written.
+the container of the output. The length of the output shard is known only when it is written.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ class _Records:
 
 
 class _Rows:
-    """Records as rows of a table. The number of rows and their payload limit a row group."""
+    """Records as rows of a table. A row group is limited by the number of its rows and by their
+    payload."""
 
     def __init__(
         self, name: str, container: Container, schema: bytes, read: Container, write: _Write

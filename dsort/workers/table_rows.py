@@ -84,8 +84,8 @@ class RowBatch(Batch, kw_only=True):
     left out since; ``every``: these rows as records; ``at``: the row of each record that is still
     there. ``first``: the number of the first row in the shard. ``has_keys``: keys are the values of
     a column, so several rows may have one key. ``are_made``: the rows were made from records that
-    may consist of JSON only. ``made_of_bytes``: the payload of each record from which a row of
-    ``every`` was made; None for rows of a table."""
+    may consist of JSON only. ``made_of_bytes``: for each row of ``every``, the bytes of payload of
+    the record from which it was made; None if the rows are stored in a table."""
 
     rows: Sequence[LightRows]
     every: FormedRecords

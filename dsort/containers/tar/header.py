@@ -342,11 +342,11 @@ class _Headers:
 def renamed(headers: bytes, new_name: bytes) -> bytes:
     """The header blocks ``headers`` of one member, for the name ``new_name``.
 
-    ``headers`` are all bytes before the payload: of a row, ``literal +
-    shard[range_start:payload_start]``. The name goes where readers of this member look for it: into
-    the pax records if they have a name; else into the main header if it fits (100 bytes, or 255
-    with the ustar prefix); else into a new pax record for POSIX headers, or into a GNU long name
-    for others. ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
+    ``headers`` are all bytes of the member before its payload; for a row of a table, these are
+    ``literal + shard[range_start:payload_start]``. The name goes where readers of this member look
+    for it: into the pax records if they have a name; else into the main header if it fits (100
+    bytes, or 255 with the ustar prefix); else into a new pax record for POSIX headers, or into a
+    GNU long name for others. ``ValueError`` if ``new_name`` is empty or holds a NUL byte.
     """
     if not new_name or 0 in new_name:
         raise ValueError(f"not a member name: {new_name!r}")

@@ -149,8 +149,8 @@ def _group_paths(text: str) -> dict[_Generation, str]:
 
 
 def _group_mounts(text: str) -> Iterator[tuple[_Generation, str, PurePosixPath]]:
-    """``/proc/self/mountinfo``: the part of each generation's memory tree that is mounted, and
-    where.
+    """From ``/proc/self/mountinfo``: for each version of cgroups, the mounted part of its tree for
+    memory, and where this part is mounted.
 
     A line is ``id parent dev root point options [tags...] - type source super-options``.
     """

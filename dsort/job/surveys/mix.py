@@ -82,8 +82,8 @@ def wanted_records(
 
 
 class InputCopies(Survey[dict[str, Copies]]):
-    """The rule for each input shard, if inputs have weights or numbers. The copies are retained
-    because the spill of an earlier attempt has the records that were chosen."""
+    """The rule for each input shard, if inputs have weights or numbers. Later attempts use the same
+    rule, because the spill of an earlier attempt has the records that this rule chose."""
 
     def __init__(self, job: Job, mix: Mix) -> None:
         self.mix = mix

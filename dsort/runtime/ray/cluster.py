@@ -380,8 +380,8 @@ every process that reached one of its ports."""
 
 
 def check_ray_version(found: str = "") -> None:
-    """``WorkerLostError`` if Ray is older than ``RAY_VERSION_MIN``. ``found``: its version, if it
-    is not the installed version."""
+    """``WorkerLostError`` if Ray is older than ``RAY_VERSION_MIN``. ``found``: the version of Ray;
+    "": the installed version."""
     try:
         found = found or version("ray")
     except PackageNotFoundError:

@@ -268,7 +268,7 @@ class WorkerLocation(Struct, frozen=True):
 class RayWorker:
     """A worker that returns its errors, because Ray would wrap raised ones.
 
-    It is made in two steps, because the id of its scratch node is known only once Ray has put it on
+    It is made in two steps, because the id of its scratch node is known only when Ray has put it on
     a node.
     """
 

@@ -148,7 +148,8 @@ def _add_objects(routes: APIRouter, service: Service) -> None:
                 200,
                 _LIST,
                 description="A page. `continuation_token` requests the next page, and is empty on "
-                f"the last. With `Accept: {MSGPACK}` the same in MessagePack, as AIStore has it.",
+                f"the last. With `Accept: {MSGPACK}` the answer is in MessagePack, as that of "
+                "AIStore is.",
             ),
             **problems(400, 401, 403, 404, 429, 501, 502),
         },

@@ -293,8 +293,9 @@ def refuse_in_use(
     one of these objects exists, and a running job reads the bucket. A new object in the bucket does
     no harm.
 
-    Without this check, the job would notice the change and fail. With the check, the writer gets an
-    error, and the job continues. A job that begins after the check notices the change."""
+    Without this check, the object would change while the job reads it, and the job would fail. With
+    the check, the writer gets an error, and the job continues. A job that begins after the check
+    notices the change."""
     query = select(jobs.c.job_id, jobs.c.input_uri, jobs.c.claims).where(jobs.c.state == "running")
     rows = database.rows(query)
     for name, (job_id, input_uri, claims) in product(names if rows else (), rows):

@@ -67,7 +67,7 @@ class Metrics:
         build.info({"version": dsort_version(), "python": platform.python_version()})
         self._queue_s = Histogram(
             "dsort_job_queue_seconds",
-            "From submission to the begin of a job's first attempt",
+            "From submission to the start of a job's first attempt",
             buckets=QUEUE_S,
             registry=registry,
         )
@@ -101,7 +101,7 @@ class Metrics:
         )
         self._request_s = Histogram(
             "dsort_http_request_seconds",
-            "From an HTTP request to the begin of its answer",
+            "From an HTTP request to the start of its answer",
             ["route", "method"],
             buckets=REQUEST_S,
             registry=registry,

@@ -92,7 +92,7 @@ class JobRow(Struct, frozen=True, kw_only=True):
     output_uri: Annotated[str, Column(AnyText())]
     claims: Annotated[Claims | None, Column(_Json)]
     """The names that the job writes: [[bucket URI, template], ...], as in ``naming.overlap``; None
-    if the names are known only once the key map is read."""
+    if the names are known only when the key map is read."""
     file_uris: Annotated[Sequence[str] | None, Column(_Json)] = ()
     """Files of this machine that the spec names, with links resolved; None: any allowed file."""
     schedule_id: Annotated[str | None, Column(AnyText(64))] = None
