@@ -207,8 +207,8 @@ def log_to_stderr(
     level: str, libraries: str, formatter: LineFormatter
 ) -> Iterator[logging.Handler]:
     """Lines of the body go to standard error: dsort's from ``level`` on, those of ``libraries``
-    from their own levels on. For processes of a service; the body gets the handler that writes the
-    lines."""
+    from their own levels on. The processes of a service use this. The body gets the handler that
+    writes the lines."""
     handler = LineHandler(_write_line, formatter)
     root, top = logging.getLogger(), logging.getLogger(TOP)
     before = root.level, top.level

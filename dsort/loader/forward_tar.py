@@ -259,7 +259,7 @@ class ForwardTar:
         return True
 
     def _announce(self, direct: DirectFile | ViewObject, begin: int, end: int) -> None:
-        """Hint that a window is read soon, and then the bytes after the window."""
+        """Hint that a window, and after it the bytes that follow, will be read soon."""
         begin = max(begin, self._announced)
         end = min(end + min(AHEAD_BYTES, self._window_bytes), self._size_bytes)
         if begin < end:

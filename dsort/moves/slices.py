@@ -56,7 +56,7 @@ def are_short(segments: Segments) -> bool:
 
 def rows_at_once(segments: Segments, views: int = 1) -> int:
     """The number of records of ``segments``, which are short, to gather at a time. With several
-    ``views``, more records at a time take a tenth less time."""
+    ``views``, the number is larger, which saves a tenth of the time."""
     rows = GATHERED_BYTES * len(segments.start) // max(int(segments.length.sum()), 1)
     return max(min(rows, ROWS_AT_ONCE), 1) * min(views, _VIEWS_MAX)
 

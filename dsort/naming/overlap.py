@@ -213,8 +213,8 @@ def _name_within(uri: str, name: str, other: str) -> str | None:
 
 
 def conflicts_among(groups: Sequence[Sequence[Claim]]) -> Iterator[tuple[int, int]]:
-    """Pairs (earlier, later) of numbers of ``groups`` whose claims may name the same object. Each
-    later group is in one pair, with the first such earlier group."""
+    """Pairs (earlier, later) of numbers of ``groups`` whose claims may name the same object. A
+    group that conflicts with several earlier groups is in one pair, with the first of them."""
     first: dict[int, int] = {}
     for (before, _), (number, _) in _conflicts(groups):
         first[number] = min(before, first.get(number, before))

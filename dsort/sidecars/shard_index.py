@@ -51,8 +51,8 @@ def energon_index(members: MemberTable) -> bytes:
 
 
 def lines_index(members: MemberTable, file_bytes: int) -> bytes:
-    """Where the lines of a scanned shard begin, and the size of the file, in the numbers that
-    Energon and Lhotse both read for JSON lines."""
+    """Where the lines of a scanned shard begin, and the size of the file, as numbers in the format
+    of both Energon and Lhotse for JSON lines."""
     return _numbers([*members.range_start.tolist(), file_bytes])
 
 
