@@ -93,7 +93,8 @@ class Names(Struct, frozen=True):
 
     @staticmethod
     def beside() -> Names:
-        """For members without names in their headers; the headers stay unchanged."""
+        """The names of members whose headers hold no names. New names leave the headers
+        unchanged."""
         return Names(lambda headers, names: headers)
 
 

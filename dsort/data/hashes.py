@@ -161,8 +161,9 @@ _HALF: Final = np.uint64(32)
 # rounds, the first two places are swapped or not: for some tables, rounds alone give only even
 # permutations. Each permutation of up to 7 numbers is as likely as any other.
 def permuted(numbers: Int64s, totals: Int64s, seeds: UInt64s) -> Int64s:
-    """The place of each number among ``totals`` numbers, from 0 on, shapes ``(n,)``. For one total
-    and one seed, this is a permutation. Totals are below 2**53. About 0.2 µs a number."""
+    """The place of each number, from 0 on; it is below the total of the number. All shapes are
+    ``(n,)``. For one total and one seed, this is a permutation. Totals are below 2**53. About 0.2
+    µs a number."""
     rows = np.sqrt(totals.astype(np.float64)).astype(np.int64)
     rows += rows * rows < totals
     columns = -(-totals // np.maximum(rows, 1))

@@ -457,8 +457,8 @@ def classes_of_shard(file: ColumnFile, shard: int) -> ClassCounts:
 
 
 def check_class_table(data: bytes, what: str, *, shards: int) -> None:
-    """``StorageError`` if ``data`` is no file of classes, or is for another number of shards. The
-    check is for a file that comes back from a bucket."""
+    """``StorageError`` unless ``data`` is a file of classes for this number of shards. The check is
+    for a file that comes back from a bucket."""
     file = ColumnFile(data, what)
     offsets = file.array("offsets")
     rows = int(offsets[-1]) if len(offsets) == shards + 1 else -1

@@ -189,8 +189,8 @@ Launch = Callable[[str, str], Any]
 
 
 class _Agent(Struct, eq=False):
-    """``opened``: reference to the id of its scratch node, or to the error that prevented one;
-    ``scratch_node``: this id, "" until it is known."""
+    """``opened``: a reference to the id of its scratch node, or to the error with which the start
+    of the node failed; ``scratch_node``: this id, "" until it is known."""
 
     actor: Any
     node_slot: str
@@ -213,8 +213,8 @@ class RayScratchNodes:
         return len(self._agents)
 
     def scratch_ref(self, node_id: str) -> Any:
-        """A reference to the id of the scratch node on ``node_id``, or to the error with which its
-        start failed. Starts the agent if there is none."""
+        """A reference to the id of the scratch node on ``node_id``, or to the error with which the
+        start of the scratch node failed. Starts the agent if there is none."""
         if node_id not in self._agents:
             losses = self._losses.get(node_id, 0)
             node_slot = f"{node_id}-{losses}" if losses else node_id

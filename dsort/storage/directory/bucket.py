@@ -55,8 +55,8 @@ class LocalBucket:
     seals_on_finish = False
 
     def __init__(self, directory: Path, *, policy: FetchPolicy | None = None) -> None:
-        """``policy``: where the files may really be, with links resolved. Files elsewhere are a
-        ``StorageAccessError``."""
+        """``policy``: the directories in which files may be, once links are resolved. Files
+        elsewhere are a ``StorageAccessError``."""
         absolute = directory.absolute()
         self.uri: str = absolute.as_uri()
         self._root = absolute
