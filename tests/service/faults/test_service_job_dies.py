@@ -155,7 +155,7 @@ def test_a_job_that_dies_three_times_has_failed(hosted: Hosting, points: Path) -
     assert row.error["type"] == "urn:dsort:problem:worker_lost"
     assert "died 3 times" in row.error["detail"]
     assert "killed by SIGKILL" in row.error["detail"]
-    assert "resume it" in row.error["hint"]
+    assert "resume" in row.error["hint"]
     logs = [each["text"] for each in hosted.events(job_id, "log")]
     assert [f"attempt {number}" in text for number, text in enumerate(logs, 1)] == [True] * 3
     assert list((hosted.root / "out").glob("*.tar")) == []
