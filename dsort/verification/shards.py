@@ -197,8 +197,9 @@ class ComparedBytes(Struct, frozen=True):
         found = member_digests(shard, members, names=names, seen=seen)
         if self.apart:
             # The name has the key, which a row of nulls has nowhere else.
-            pairs = enumerate(zip(members.names.tolist(), key_bytes.tolist(), strict=True))
-            rows = [row for row, (name, length) in pairs if name[length:] == self.apart]
+            lengths = key_bytes.tolist()
+            given = enumerate(members.names.tolist())
+            rows = [row for row, name in given if name[lengths[row] :] == self.apart]
             found[rows] = _columns([xxhash.xxh3_128_digest(names[row]) for row in rows])
         return found
 
